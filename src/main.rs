@@ -1,0 +1,3 @@
+//! The `aetherd` program.
+
+fn main() {}

@@ -1,0 +1,54 @@
+//! What the signal stage says about one link, four times a second.
+
+use serde::{Deserialize, Serialize};
+
+use crate::frame::LinkKey;
+use crate::types::SensingTime;
+
+/// Why there is no verdict. Unknown is a value: it is never shown as "quiet".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoVerdict {
+    /// Not enough frames yet since the series began.
+    WarmingUp,
+    /// Less than 70 % of the expected frames of the window arrived.
+    Gaps,
+    /// Frames arrive too slowly for the statistic to have any power.
+    RateTooLow,
+    /// The measurement is mostly receiver noise or otherwise unusable.
+    LinkTooPoor,
+    /// The link has been silent.
+    Silent,
+}
+
+/// The link's verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Something moves.
+    Moving,
+    /// Enough data, and nothing in it that moves.
+    Still,
+    /// No statement.
+    None(NoVerdict),
+}
+
+/// State of one link at one tick (every 250 ms of sensing time).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkFeatures {
+    /// Which series.
+    pub link: LinkKey,
+    /// The tick.
+    pub at: SensingTime,
+    /// Verdict after hysteresis and release.
+    pub verdict: Verdict,
+    /// Evidence of motion, scaled so that 1.0 is the switching-on threshold at the default sensitivity. `None` exactly
+    /// when the verdict is `None`.
+    pub score: Option<f32>,
+    /// Frames per second this link has delivered lately.
+    pub rate_hz: f32,
+    /// Frames in the window as a share of those expected, 0 to 1.
+    pub coverage: f32,
+    /// Mean received signal strength over the window, where the format carries it.
+    pub rssi_dbm: Option<f32>,
+}
