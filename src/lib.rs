@@ -15,6 +15,8 @@
 //!
 //! A stage imports only stages before it; `tests/layering.rs` holds the table.
 
+pub mod config;
+pub mod evaluate;
 pub mod event;
 pub mod frame;
 pub mod mqtt;

@@ -77,6 +77,21 @@ pub struct Cause {
     pub score: Option<f32>,
 }
 
+/// An event as the sensing thread gives it; the journal makes it an [`Event`] with an id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    /// Zone id.
+    pub zone: String,
+    /// What happened.
+    pub kind: EventKind,
+    /// When.
+    pub at: SensingTime,
+    /// The measurement behind it.
+    pub cause: Cause,
+    /// Where the frames come from.
+    pub source: Provenance,
+}
+
 /// One event, as journalled and published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
