@@ -21,4 +21,6 @@ pub mod event;
 pub mod frame;
 pub mod mqtt;
 pub mod signal;
+pub mod telemetry;
 pub mod types;
+pub mod web;

@@ -1,7 +1,13 @@
 //! `aetherd evaluate`: labelled recordings through the very pipeline that `run` uses, and the figures of it.
 
+mod judge;
 mod manifest;
 mod metrics;
+mod picture;
+mod table;
 
+pub use judge::{DEFAULT, Fold, RecordingReport, Report, Run, SENSITIVITIES, Summary, Tick, judge};
 pub use manifest::{Label, LeaveOneOut, Manifest, ManifestError, Options, Recording, Stretch, Task};
 pub use metrics::{Figures, Intervals, Scored, figures, intervals};
+pub use picture::picture;
+pub use table::table;

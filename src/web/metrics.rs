@@ -1,0 +1,122 @@
+//! The counters in Prometheus' exposition format, made from a snapshot at the time of the scrape, so that counting
+//! costs the sensing path nothing. Labels are bounded: nodes, zones and fixed reasons, never a track or an event.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::mqtt::Snapshot;
+
+/// Counters that are not part of the published state.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counters {
+    /// The broker is connected.
+    pub mqtt_connected: bool,
+    /// Connections made since start.
+    pub mqtt_connections: u64,
+    /// Messages published since start.
+    pub mqtt_published: u64,
+    /// Events journalled since start, by kind.
+    pub events: Vec<(String, u64)>,
+    /// Depth of the queues, by name.
+    pub queues: Vec<(String, u64)>,
+    /// How far the sensing thread lags behind the frames, seconds.
+    pub sensing_lag_s: f64,
+}
+
+/// Values of one metric with their labels, all of one type.
+#[derive(Debug)]
+struct Values {
+    kind: MetricType,
+    rows: Vec<(Labels, f64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Labels(Vec<(&'static str, String)>);
+
+impl EncodeLabelSet for Labels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        use prometheus_client::encoding::EncodeLabel;
+        for (name, value) in &self.0 {
+            (*name, value.as_str()).encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+impl EncodeMetric for Values {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (labels, value) in &self.rows {
+            let mut row = encoder.encode_family(labels)?;
+            match self.kind {
+                MetricType::Counter => row.encode_counter::<Labels, f64, f64>(value, None)?,
+                _ => row.encode_gauge(value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.kind
+    }
+}
+
+/// The exposition text of one moment.
+pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
+    let mut registry = Registry::with_prefix("aetherd");
+    let mut add = |name: &str, help: &str, kind: MetricType, rows: Vec<(Labels, f64)>| {
+        if !rows.is_empty() {
+            registry.register(name, help, Values { kind, rows });
+        }
+    };
+    let one = |v: f64| vec![(Labels::default(), v)];
+    let node = |n: &crate::mqtt::NodeView| ("node", n.id.clone());
+    let per_node = |get: &dyn Fn(&crate::mqtt::NodeView) -> Option<f64>| -> Vec<(Labels, f64)> {
+        snapshot.nodes.iter().filter_map(|n| get(n).map(|v| (Labels(vec![node(n)]), v))).collect()
+    };
+    use MetricType::{Counter, Gauge};
+
+    add("frames_received", "Frames accepted", Counter, per_node(&|n| Some(n.frames as f64)));
+    let rejects = snapshot.nodes.iter().flat_map(|n| {
+        n.rejects.iter().map(move |(reason, count)| (Labels(vec![node(n), ("reason", reason.clone())]), *count as f64))
+    });
+    let mut dropped: Vec<_> = rejects.collect();
+    let queue_full = Labels(vec![("node", String::new()), ("reason", "queue_full".to_owned())]);
+    dropped.push((queue_full, snapshot.frames_dropped as f64));
+    add("frames_dropped", "Input refused, or frames dropped by a full queue", Counter, dropped);
+    add("frame_rate_hz", "Frames per second, last ten seconds", Gauge, per_node(&|n| Some(f64::from(n.rate_hz))));
+    add("node_available", "1 while the board was heard lately", Gauge, per_node(&|n| Some(n.available.into())));
+    add("node_rssi_dbm", "Received signal strength", Gauge, per_node(&|n| n.rssi_dbm.map(f64::from)));
+    add("node_loss_ratio", "Share of frames lost by sequence number", Gauge, per_node(&|n| n.loss.map(f64::from)));
+
+    let zone = |z: &crate::mqtt::ZoneView| ("zone", z.state.zone.clone());
+    let per_zone = |get: &dyn Fn(&crate::mqtt::ZoneView) -> Option<f64>| -> Vec<(Labels, f64)> {
+        snapshot.zones.iter().filter_map(|z| get(z).map(|v| (Labels(vec![zone(z)]), v))).collect()
+    };
+    let number = |b: Option<bool>| b.map(f64::from);
+    add("zone_occupied", "1 occupied, 0 empty, absent while unknown", Gauge, per_zone(&|z| number(z.state.occupied)));
+    add("zone_moving", "1 moving, 0 quiet, absent while unknown", Gauge, per_zone(&|z| number(z.state.moving)));
+    add("zone_score", "Motion score, 1 = threshold", Gauge, per_zone(&|z| z.state.score.map(f64::from)));
+
+    let kinds = counters.events.iter().map(|(k, n)| (Labels(vec![("kind", k.clone())]), *n as f64)).collect();
+    add("events", "Events journalled", Counter, kinds);
+    add("events_waiting", "Journalled events that the broker has not acknowledged", Gauge, {
+        one(snapshot.events_waiting as f64)
+    });
+    add("mqtt_connected", "1 while the broker is connected", Gauge, one(counters.mqtt_connected.into()));
+    add("mqtt_connections", "Connections made", Counter, one(counters.mqtt_connections as f64));
+    add("mqtt_published", "Messages published", Counter, one(counters.mqtt_published as f64));
+    let depths = counters.queues.iter().map(|(q, n)| (Labels(vec![("queue", q.clone())]), *n as f64)).collect();
+    add("queue_depth", "Entries in a queue", Gauge, depths);
+    let lag = vec![(Labels(vec![("stage", "sensing".to_owned())]), counters.sensing_lag_s)];
+    add("stage_lag_seconds", "Age of the frame that a stage works on", Gauge, lag);
+    add("resident_memory_bytes", "Resident memory", Gauge, one(snapshot.memory_bytes as f64));
+    add("uptime_seconds", "Seconds since start", Gauge, one(snapshot.uptime_s as f64));
+    add("build_info", "Version", Gauge, vec![(Labels(vec![("version", snapshot.version.clone())]), 1.0)]);
+
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    drop(encode(&mut text, &registry));
+    text
+}
