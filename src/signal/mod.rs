@@ -3,3 +3,6 @@
 mod features;
 
 pub use features::{LinkFeatures, NoVerdict, Verdict};
+
+/// Time between two verdicts of a link, microseconds of sensing time.
+pub const TICK_MICROS: i64 = 250_000;

@@ -1,0 +1,2 @@
+//! `aetherd ports`.
+

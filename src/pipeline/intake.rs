@@ -1,0 +1,31 @@
+//! Where input enters: decode, count, queue. One intake per source task; counts and queue are shared.
+
+use std::sync::{Arc, Mutex};
+
+use crate::frame::{Captured, Decoder, DecoderSettings, FrameStats, Item, LineHint};
+use crate::pipeline::queue::FrameQueue;
+
+/// Decoder of one source with the shared counts and queue.
+pub struct Intake {
+    decoder: Decoder,
+    stats: Arc<Mutex<FrameStats>>,
+    queue: Arc<FrameQueue>,
+}
+
+impl Intake {
+    /// An intake that feeds `queue` and counts into `stats`.
+    pub fn new(settings: DecoderSettings, stats: Arc<Mutex<FrameStats>>, queue: Arc<FrameQueue>) -> Self {
+        Self { decoder: Decoder::new(settings), stats, queue }
+    }
+
+    /// Takes one datagram or line.
+    pub fn take(&mut self, captured: &Captured<'_>, hint: LineHint) {
+        let (stats, queue) = (&self.stats, &self.queue);
+        self.decoder.captured(captured, hint, &mut |node, item| {
+            stats.lock().unwrap().observe(node, captured.at, &item);
+            if let Item::Frame(frame) = item {
+                queue.push(frame);
+            }
+        });
+    }
+}

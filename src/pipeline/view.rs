@@ -1,0 +1,74 @@
+//! What the sensing thread shows the rest of the program: the latest zone states. Latest value wins.
+
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+use crate::event::{ZoneState, Zones};
+use crate::types::SensingTime;
+
+/// One zone as the sensing thread has it.
+#[derive(Debug, Clone)]
+pub struct ZoneNow {
+    /// State.
+    pub state: ZoneState,
+    /// Hold time in force, seconds.
+    pub hold_s: f32,
+    /// Sensitivity in force.
+    pub sensitivity: f32,
+}
+
+/// Everything shown at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Zones in the order of the configuration.
+    pub zones: Vec<ZoneNow>,
+    /// The last tick.
+    pub at: SensingTime,
+}
+
+/// The place where it is shown.
+#[derive(Debug, Default)]
+pub struct Board {
+    view: Mutex<View>,
+    changed: Notify,
+}
+
+impl Board {
+    /// Shows the zones as of `at`. Reuses what is there, so that an unchanged set of zones allocates nothing.
+    pub fn show(&self, at: SensingTime, zones: &Zones, wake: bool) {
+        let mut view = self.view.lock().unwrap();
+        view.at = at;
+        let tuning = |i| zones.tuning(i).unwrap_or((0.0, 1.0));
+        if view.zones.len() == zones.states().len() {
+            for (i, (old, new)) in view.zones.iter_mut().zip(zones.states()).enumerate() {
+                if old.state.zone != new.zone {
+                    old.state.zone.clone_from(&new.zone);
+                }
+                let zone = std::mem::take(&mut old.state.zone);
+                old.state = ZoneState { zone, ..*new };
+                (old.hold_s, old.sensitivity) = tuning(i);
+            }
+        } else {
+            view.zones.clear();
+            view.zones.extend(zones.states().enumerate().map(|(i, state)| {
+                let (hold_s, sensitivity) = tuning(i);
+                ZoneNow { state: state.clone(), hold_s, sensitivity }
+            }));
+        }
+        drop(view);
+        if wake {
+            self.changed.notify_one();
+        }
+    }
+
+    /// A copy of what is shown.
+    pub fn read(&self) -> View {
+        self.view.lock().unwrap().clone()
+    }
+
+    /// Waits until something changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
