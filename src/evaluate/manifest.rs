@@ -210,7 +210,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn check(&self, path: &Path) -> Result<(), ManifestError> {
+    /// Checks the meaning; `path` is for the messages.
+    pub fn check(&self, path: &Path) -> Result<(), ManifestError> {
         for (i, r) in self.recording.iter().enumerate() {
             let wrong = |message: &str| {
                 Err(ManifestError::Meaning {

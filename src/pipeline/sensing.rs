@@ -104,10 +104,10 @@ impl Sensing {
 
     /// Time has come to `now`: runs the ticks that are due.
     pub fn advance(&mut self, now: SensingTime, on_tick: &mut dyn FnMut(&TickView<'_>)) {
-        let fresh = SensingTime(now.0.div_euclid(TICK_MICROS) * TICK_MICROS + TICK_MICROS);
         let mut next = match self.next_tick {
             Some(next) if (now.0 - next.0).abs() <= MAX_SILENCE_MICROS => next,
-            _ => fresh,
+            // The grid of ticks begins with the first frame, so that a recording gives the same whatever its epoch.
+            _ => now.plus_micros(TICK_MICROS),
         };
         while next <= now {
             self.tick(next, on_tick);

@@ -71,13 +71,13 @@ pub fn spawn(
         let mut slot = CsiFrame::empty(NodeKey::Serial { port: 0 });
         let mut last_shown = SensingTime(i64::MIN);
         let board = wiring.board.clone();
-        board.show(SensingTime(0), sensing.zones(), true);
+        board.show(None, sensing.zones(), true);
         let mut on_tick = move |tick: &TickView<'_>| {
             if !tick.events.is_empty() {
                 on_events(tick.events);
             }
             if tick.changed || tick.at.0.saturating_sub(last_shown.0) >= SHOW_EVERY_MICROS {
-                board.show(tick.at, tick.zones, tick.changed);
+                board.show(Some(tick.at), tick.zones, tick.changed);
                 last_shown = tick.at;
             }
         };
@@ -85,7 +85,7 @@ pub fn spawn(
             wiring.heartbeat.beat();
             while let Ok(change) = wiring.control.try_recv() {
                 apply(&mut sensing, change);
-                wiring.board.show(SensingTime(0), sensing.zones(), true);
+                wiring.board.show(None, sensing.zones(), true);
             }
             match wiring.queue.pop(&mut slot, PATIENCE) {
                 Popped::Frame => {
@@ -102,7 +102,7 @@ pub fn spawn(
                 Popped::Closed => break,
             }
         }
-        wiring.board.show(SensingTime(0), sensing.zones(), true);
+        wiring.board.show(None, sensing.zones(), true);
     })
 }
 

@@ -35,10 +35,11 @@ pub struct Board {
 }
 
 impl Board {
-    /// Shows the zones as of `at`. Reuses what is there, so that an unchanged set of zones allocates nothing.
-    pub fn show(&self, at: SensingTime, zones: &Zones, wake: bool) {
+    /// Shows the zones as of `at` (`None`: the time shown stays). Reuses what is there, so that an unchanged set of
+    /// zones allocates nothing.
+    pub fn show(&self, at: Option<SensingTime>, zones: &Zones, wake: bool) {
         let mut view = self.view.lock().unwrap();
-        view.at = at;
+        view.at = at.unwrap_or(view.at);
         let tuning = |i| zones.tuning(i).unwrap_or((0.0, 1.0));
         if view.zones.len() == zones.states().len() {
             for (i, (old, new)) in view.zones.iter_mut().zip(zones.states()).enumerate() {
