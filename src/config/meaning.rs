@@ -1,0 +1,209 @@
+//! What the types cannot check: ranges, references between sections, names that collide.
+
+use super::finding::Severity;
+use super::settings::{Settings, VERSION};
+use crate::event::{HOLD_RANGE_S, SENSITIVITY_RANGE, slug};
+
+/// One thing wrong with the meaning of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// Path of the key, list items by index.
+    pub(super) path: Vec<String>,
+    pub(super) severity: Severity,
+    pub(super) what: String,
+    pub(super) cure: String,
+}
+
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, severity: Severity, path: &str, what: impl Into<String>, cure: impl Into<String>) {
+        let path = path.split('.').map(str::to_owned).collect();
+        self.0.push(Problem { path, severity, what: what.into(), cure: cure.into() });
+    }
+
+    fn range(&mut self, path: &str, value: f32, (low, high): (f32, f32)) {
+        if !(low..=high).contains(&value) {
+            self.add(
+                Severity::Error,
+                path,
+                format!("expected {low} to {high}, got {value}"),
+                "choose a value in that range",
+            );
+        }
+    }
+}
+
+/// Everything wrong with the meaning of `settings`.
+pub(super) fn check(settings: &Settings) -> Vec<Problem> {
+    let mut problems = Problems(Vec::new());
+    let p = &mut problems;
+    if settings.version != VERSION {
+        p.add(
+            Severity::Error,
+            "version",
+            format!("expected version {VERSION}, got {}", settings.version),
+            "this program reads version 1; see the upgrade notes in CHANGELOG.md",
+        );
+    }
+    occupancy(settings, p);
+    zones(settings, p);
+    nodes(settings, p);
+    sources(settings, p);
+    if settings.mqtt.enabled {
+        if let Err(error) = settings.mqtt.check() {
+            let (what, cure) = split_cure(&error.to_string());
+            p.add(Severity::Error, "mqtt", what, cure);
+        }
+    }
+    if settings.web.enabled && !settings.web.listen.ip().is_loopback() {
+        p.add(
+            Severity::Warning,
+            "web.listen",
+            format!("{} is not loopback, and there is no login", settings.web.listen),
+            "make sure that only people who may see when somebody is at home can reach it",
+        );
+    }
+    problems.0
+}
+
+/// Messages of the modules are "what: cure".
+fn split_cure(message: &str) -> (String, String) {
+    match message.split_once(": ") {
+        Some((what, cure)) => (what.to_owned(), cure.to_owned()),
+        None => (message.to_owned(), "see the comments in config/aetherd.toml".to_owned()),
+    }
+}
+
+fn occupancy(settings: &Settings, p: &mut Problems) {
+    let o = &settings.occupancy;
+    p.range("occupancy.hold_s", o.hold_s, HOLD_RANGE_S);
+    p.range("occupancy.dwell_s", o.dwell_s, (0.0, 7200.0));
+    p.range("occupancy.dwell_min_motion_s", o.dwell_min_motion_s, (0.0, 3600.0));
+    p.range("occupancy.still_after_s", o.still_after_s, (1.0, 600.0));
+    p.range("occupancy.unavailable_after_s", o.unavailable_after_s, (10.0, 3600.0));
+}
+
+fn zones(settings: &Settings, p: &mut Problems) {
+    let known: Vec<(String, &str)> = settings.node.iter().map(|n| (n.effective_id(), n.name.as_str())).collect();
+    for (i, zone) in settings.zone.iter().enumerate() {
+        let at = format!("zone.{i}");
+        if zone.name.trim().is_empty() {
+            p.add(Severity::Error, &at, "a zone without a name", "give it one: name = \"Living room\"");
+        }
+        topic_safe(p, &format!("{at}.id"), zone.id.as_deref());
+        if let Some(j) = settings.zone[..i].iter().position(|z| z.effective_id() == zone.effective_id()) {
+            p.add(
+                Severity::Error,
+                &format!("{at}.name"),
+                format!("zones {} and {} both have the id `{}`", j + 1, i + 1, zone.effective_id()),
+                "give one of them another name or an `id` of its own",
+            );
+        }
+        for node in &zone.nodes {
+            // A board that is not listed is known by the id that its address makes; those cannot be checked here.
+            let listed = known.iter().any(|(id, name)| id == node || name == node);
+            let by_address = node.contains("_node_") || settings.serial_ports().iter().any(|s| slug(s).ends_with(node));
+            if !listed && !by_address {
+                let names = known.iter().map(|(_, n)| *n).collect::<Vec<_>>().join(", ");
+                p.add(
+                    Severity::Error,
+                    &format!("{at}.nodes"),
+                    format!("no board is called `{node}`"),
+                    if names.is_empty() {
+                        "add a [[node]] with that name, or leave `nodes` out to use every board".to_owned()
+                    } else {
+                        format!("known boards: {names}")
+                    },
+                );
+            }
+        }
+        if let Some(hold) = zone.hold_s {
+            p.range(&format!("{at}.hold_s"), hold, HOLD_RANGE_S);
+        }
+        if let Some(dwell) = zone.dwell_s {
+            p.range(&format!("{at}.dwell_s"), dwell, (0.0, 7200.0));
+        }
+        if let Some(sensitivity) = zone.sensitivity {
+            p.range(&format!("{at}.sensitivity"), sensitivity, SENSITIVITY_RANGE);
+        }
+    }
+}
+
+fn nodes(settings: &Settings, p: &mut Problems) {
+    for (i, node) in settings.node.iter().enumerate() {
+        let at = format!("node.{i}");
+        if node.name.trim().is_empty() {
+            p.add(Severity::Error, &at, "a board without a name", "give it one: name = \"Kitchen\"");
+        }
+        topic_safe(p, &format!("{at}.id"), node.id.as_deref());
+        if node.address.is_none() && node.node_id.is_none() && node.port.is_none() {
+            p.add(
+                Severity::Error,
+                &at,
+                format!("nothing says which board `{}` is", node.name),
+                "give `address` (and `node_id` if several boards share it), or `port` for one on a serial port",
+            );
+        }
+        if let Some(port) = &node.port {
+            if !settings.serial_ports().contains(port) {
+                p.add(
+                    Severity::Error,
+                    &format!("{at}.port"),
+                    format!("`{port}` is not among the serial sources"),
+                    "add it as [[frames.serial]], or write it exactly as there",
+                );
+            }
+        }
+        if let Some(j) = settings.node[..i].iter().position(|n| n.effective_id() == node.effective_id()) {
+            p.add(
+                Severity::Error,
+                &format!("{at}.name"),
+                format!("boards {} and {} both have the id `{}`", j + 1, i + 1, node.effective_id()),
+                "give one of them another name or an `id` of its own",
+            );
+        }
+    }
+}
+
+fn sources(settings: &Settings, p: &mut Problems) {
+    let f = &settings.frames;
+    if f.udp.listen.is_empty() && f.serial.is_empty() {
+        p.add(
+            Severity::Error,
+            "frames",
+            "no source of frames",
+            "give frames.udp.listen an address, or add a [[frames.serial]] port (`aetherd ports` lists them)",
+        );
+    }
+    for (i, serial) in f.serial.iter().enumerate() {
+        let at = format!("frames.serial.{i}");
+        if serial.port.is_empty() {
+            p.add(Severity::Error, &at, "a serial source without a port", "`aetherd ports` prints the lines to paste");
+        }
+        let name = serial.port.rsplit('/').next().unwrap_or_default();
+        if name.starts_with("ttyUSB") || name.starts_with("ttyACM") {
+            p.add(
+                Severity::Warning,
+                &format!("{at}.port"),
+                format!("{} changes its number when something else is plugged in", serial.port),
+                "use the name under /dev/serial/by-id that `aetherd ports` prints",
+            );
+        }
+        if settings.frames.serial[..i].iter().any(|s| s.port == serial.port) {
+            p.add(Severity::Error, &format!("{at}.port"), format!("{} is given twice", serial.port), "remove one");
+        }
+    }
+}
+
+fn topic_safe(p: &mut Problems, path: &str, id: Option<&str>) {
+    let Some(id) = id else { return };
+    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+        p.add(
+            Severity::Error,
+            path,
+            format!("`{id}` cannot stand in a topic"),
+            "use letters, digits, `_` and `-` only; put the pretty name into `name`",
+        );
+    }
+}
