@@ -4,10 +4,23 @@
 //! recognised other packets, and rejects with a reason; nothing is guessed. *State*: per node the last sequence
 //! number, losses and counts.
 
+mod captured;
+mod clock;
 mod csi;
+mod datagram;
+mod decoder;
 mod item;
 mod layout;
+mod lines;
+mod memory;
+mod order;
+mod shape;
+mod text;
 
+pub use captured::{Captured, Origin, Payload};
+pub use clock::SensingClock;
 pub use csi::{Chip, CsiFrame, LinkKey, SampleKind, WireFormat};
+pub use decoder::{Decoder, DecoderSettings, LineHint, Sink, line_wall_time};
 pub use item::{Item, Other, Reject};
-pub use layout::Layout;
+pub use layout::{Layout, ParseLayoutError};
+pub use lines::{LineFramer, MAX_LINE_BYTES};
