@@ -133,6 +133,7 @@ pub struct CsiFrame {
     /// What `values` holds.
     pub kind: SampleKind,
     /// `Iq`: imaginary, real, imaginary, real, …, two per bin. `Amplitude`: one per bin. As sent, before any cleaning.
+    /// May hold fewer bins than the layout where the last ones were lost on the way (albany recordings): those are missing, not zero.
     pub values: Vec<i16>,
 }
 

@@ -118,5 +118,7 @@ named_enum! {
         Duplicate => "duplicate",
         /// A source that the configuration does not allow.
         NotAllowed => "not_allowed",
+        /// A good frame of one board more than may be kept apart.
+        TooManyNodes => "too_many_nodes",
     }
 }
