@@ -19,4 +19,5 @@ pub mod event;
 pub mod frame;
 pub mod mqtt;
 pub mod signal;
+pub mod simulate;
 pub mod types;

@@ -14,6 +14,7 @@ mod layout;
 mod lines;
 mod memory;
 mod order;
+pub mod recording;
 mod shape;
 mod text;
 
