@@ -15,12 +15,15 @@
 //!
 //! A stage imports only stages before it; `tests/layering.rs` holds the table.
 
+pub mod cli;
 pub mod config;
 pub mod evaluate;
 pub mod event;
 pub mod frame;
 pub mod mqtt;
+pub mod pipeline;
 pub mod signal;
+pub mod simulate;
 pub mod telemetry;
 pub mod types;
 pub mod web;

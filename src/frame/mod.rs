@@ -17,6 +17,7 @@ mod order;
 pub mod ports;
 pub mod serial;
 mod settings;
+pub mod recording;
 mod shape;
 mod stats;
 mod text;

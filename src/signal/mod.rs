@@ -1,7 +1,9 @@
 //! [`CsiFrame`](crate::frame::CsiFrame) -> [`LinkFeatures`]: clean series, motion statistic, verdict.
 
 mod features;
+mod stage;
 
+pub use stage::{Settings, Signal};
 pub use features::{LinkFeatures, NoVerdict, Verdict};
 
 /// Time between two verdicts of a link, microseconds of sensing time.
