@@ -1,3 +1,5 @@
 //! The `aetherd` program.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    aetherd::cli::main()
+}

@@ -20,9 +20,22 @@ fn table() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("config", &["types", "frame", "signal", "event", "mqtt", "telemetry", "web", "pipeline"]),
         ("pipeline", &["types", "frame", "signal", "event", "mqtt", "telemetry", "web", "config", "simulate"]),
         ("evaluate", &["types", "frame", "signal", "event", "pipeline"]),
-        ("cli", &[
-            "types", "frame", "signal", "event", "mqtt", "telemetry", "web", "config", "simulate", "pipeline", "evaluate",
-        ]),
+        (
+            "cli",
+            &[
+                "types",
+                "frame",
+                "signal",
+                "event",
+                "mqtt",
+                "telemetry",
+                "web",
+                "config",
+                "simulate",
+                "pipeline",
+                "evaluate",
+            ],
+        ),
     ])
 }
 
@@ -105,9 +118,7 @@ fn no_cycle_hides_in_the_table() {
         let ready: Vec<&str> = rest
             .iter()
             .copied()
-            .filter(|m| {
-                table[m].iter().all(|d| order.contains(d) || (*m == "config" && *d == "pipeline"))
-            })
+            .filter(|m| table[m].iter().all(|d| order.contains(d) || (*m == "config" && *d == "pipeline")))
             .collect();
         assert!(!ready.is_empty(), "a cycle among {rest:?}");
         rest.retain(|m| !ready.contains(m));

@@ -133,7 +133,8 @@ fn zones_have_their_own_hold_and_keep_state_over_a_reconfiguration() {
     s.run(OTHER, 2.0, Verdict::Moving);
     assert_eq!(s.occupied(1).0, Some(true));
     let since = s.zones.states().nth(1).unwrap().since;
-    let renamed = ZoneSettings { name: "Corridor".into(), id: Some("hall".into()), hold_s: Some(60.0), ..Default::default() };
+    let renamed =
+        ZoneSettings { name: "Corridor".into(), id: Some("hall".into()), hold_s: Some(60.0), ..Default::default() };
     s.zones.reconfigure(Settings::default(), &[renamed], Provenance::Recorded);
     s.zones.assign(OTHER, 0);
     s.run(OTHER, 20.0, Verdict::Still);

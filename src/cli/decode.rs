@@ -13,7 +13,7 @@ use crate::frame::{CsiFrame, Decoder, DecoderSettings, Item, SampleKind};
 
 /// Arguments of `decode`.
 #[derive(Debug, Args)]
-pub struct DecodeArgs {
+pub(super) struct DecodeArgs {
     /// Recording; `-` reads standard input; .bz2, .xz, .zst, .gz and tar archives are opened as they are
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -74,7 +74,7 @@ struct Summary {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, args: &DecodeArgs) -> anyhow::Result<u8> {
+pub(super) fn run(common: &Common, args: &DecodeArgs) -> anyhow::Result<u8> {
     common.log_only();
     let mut reader = args.input.open(&args.file)?;
     // Everything in the input is shown, also what the daemon would count as a duplicate.

@@ -33,7 +33,7 @@ impl From<Split> for LeaveOneOut {
 
 /// Arguments of `evaluate`.
 #[derive(Debug, Args)]
-pub struct EvaluateArgs {
+pub(super) struct EvaluateArgs {
     /// Manifest: which recordings, what is true in them, how to split (docs/evaluation.md)
     #[arg(value_name = "MANIFEST.toml")]
     manifest: PathBuf,
@@ -58,7 +58,7 @@ pub struct EvaluateArgs {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, args: &EvaluateArgs) -> anyhow::Result<u8> {
+pub(super) fn run(common: &Common, args: &EvaluateArgs) -> anyhow::Result<u8> {
     let loaded = common.load_and_log()?;
     let mut manifest = Manifest::load(&args.manifest)?;
     let options = &mut manifest.evaluate;

@@ -11,7 +11,7 @@ use crate::frame::recording::{RecordingMeta, Writer, import};
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
-pub struct ImportArgs {
+pub(super) struct ImportArgs {
     /// What to import; `archive.tar.bz2#member` names one file of an archive
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -29,7 +29,7 @@ pub struct ImportArgs {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, args: &ImportArgs) -> anyhow::Result<u8> {
+pub(super) fn run(common: &Common, args: &ImportArgs) -> anyhow::Result<u8> {
     common.log_only();
     if args.out.exists() && !args.force {
         anyhow::bail!("{} exists; give --force to write over it", args.out.display());
@@ -50,7 +50,10 @@ pub fn run(common: &Common, args: &ImportArgs) -> anyhow::Result<u8> {
         imported.rejected
     ));
     if let Some(damage) = imported.damage {
-        complain(&format!("the source is damaged at byte {}: {}; everything before it was kept", damage.position, damage.what));
+        complain(&format!(
+            "the source is damaged at byte {}: {}; everything before it was kept",
+            damage.position, damage.what
+        ));
     }
     Ok(0)
 }

@@ -9,16 +9,16 @@ use crate::frame::recording::{self, Format, Options, Reader};
 
 /// How the input is read.
 #[derive(Debug, Clone, Args)]
-pub struct InputArgs {
+pub(super) struct InputArgs {
     /// Format of the input: auto, pcapng, espectre-npz, ruview-jsonl, csi-tool, esp-csi, csi-raw, albany, ialr, text
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = parse_format)]
-    pub format: Format,
+    pub(super) format: Format,
     /// Frames per second, for forms whose rows carry no time
     #[arg(long, value_name = "HZ")]
-    pub rate_hz: Option<f64>,
+    pub(super) rate_hz: Option<f64>,
     /// Take only datagrams to this UDP port from a capture
     #[arg(long, value_name = "PORT")]
-    pub udp_port: Option<u16>,
+    pub(super) udp_port: Option<u16>,
 }
 
 fn parse_format(text: &str) -> Result<Format, String> {
@@ -27,7 +27,7 @@ fn parse_format(text: &str) -> Result<Format, String> {
 
 impl InputArgs {
     /// Opens one input; `-` is standard input, `archive.tar.bz2#member` one file of an archive.
-    pub fn open(&self, path: &PathBuf) -> anyhow::Result<Reader> {
+    pub(super) fn open(&self, path: &PathBuf) -> anyhow::Result<Reader> {
         let options = Options { rate_hz: self.rate_hz, udp_port: self.udp_port, ..Options::default() };
         recording::open(path, self.format, &options).with_context(|| format!("cannot read {}", path.display()))
     }

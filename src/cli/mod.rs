@@ -23,13 +23,13 @@ use crate::config::{self, Findings, Loaded};
 use crate::telemetry::{self, LogFormat};
 
 /// Exit codes of `sysexits.h`, as service managers and scripts know them.
-pub mod exit {
+pub(crate) mod exit {
     /// The input is not what it should be.
-    pub const DATA: u8 = 65;
+    pub(crate) const DATA: u8 = 65;
     /// Something that is needed is not there now (broker, port).
-    pub const UNAVAILABLE: u8 = 69;
+    pub(crate) const UNAVAILABLE: u8 = 69;
     /// The configuration is wrong.
-    pub const CONFIG: u8 = 78;
+    pub(crate) const CONFIG: u8 = 78;
 }
 
 const AFTER_HELP: &str = "\

@@ -19,7 +19,7 @@ use crate::types::{Provenance, SensingTime};
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
-pub struct ReplayArgs {
+pub(super) struct ReplayArgs {
     /// Recordings, one after the other, each with a fresh pipeline
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub struct ReplayArgs {
 
 /// Speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Speed {
+pub(super) enum Speed {
     /// As fast as it goes.
     Max,
     /// A multiple of real time.
@@ -46,7 +46,7 @@ pub enum Speed {
 }
 
 /// Parses `max` or a positive number.
-pub fn parse_speed(text: &str) -> Result<Speed, String> {
+pub(super) fn parse_speed(text: &str) -> Result<Speed, String> {
     if text == "max" {
         return Ok(Speed::Max);
     }
@@ -57,19 +57,19 @@ pub fn parse_speed(text: &str) -> Result<Speed, String> {
 }
 
 /// Keeps recorded time and real time together.
-pub struct Pacer {
+pub(super) struct Pacer {
     speed: Speed,
     start: Option<(Instant, SensingTime)>,
 }
 
 impl Pacer {
     /// A pacer that starts with the first time it sees.
-    pub const fn new(speed: Speed) -> Self {
+    pub(super) const fn new(speed: Speed) -> Self {
         Self { speed, start: None }
     }
 
     /// How long to wait until `at` is due.
-    pub fn wait(&mut self, at: SensingTime) -> Duration {
+    pub(super) fn wait(&mut self, at: SensingTime) -> Duration {
         let Speed::Times(times) = self.speed else { return Duration::ZERO };
         let (started, first) = *self.start.get_or_insert_with(|| (Instant::now(), at));
         let due = Duration::from_secs_f64((at.secs_since(first) / times).max(0.0));
@@ -78,7 +78,7 @@ impl Pacer {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, args: &ReplayArgs) -> anyhow::Result<u8> {
+pub(super) fn run(common: &Common, args: &ReplayArgs) -> anyhow::Result<u8> {
     let loaded = common.load_and_log()?;
     if args.publish {
         let mut readers = Vec::new();
@@ -205,7 +205,12 @@ impl Printer {
             return self.out.json(&Line { t: event.at.clone(), t_s, kind: "event", body });
         }
         let score = event.cause.score.map_or(String::new(), |s| format!(", score {s:.2}"));
-        self.out.text(&format!("{t_s:9.2} s  {:<16} {:<14} ({}{score})", event.zone, event.kind.name(), event.cause.why))
+        self.out.text(&format!(
+            "{t_s:9.2} s  {:<16} {:<14} ({}{score})",
+            event.zone,
+            event.kind.name(),
+            event.cause.why
+        ))
     }
 
     fn changes(&mut self, tick: &TickView<'_>, t_s: f64) -> std::io::Result<()> {

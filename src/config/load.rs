@@ -52,7 +52,12 @@ pub fn load(
     }
     for flag in flags {
         let parsed = flag.split_once('=').ok_or_else(|| {
-            Finding::error("--set", None, format!("expected KEY=VALUE, got `{flag}`"), "for example --set mqtt.host=10.0.0.2")
+            Finding::error(
+                "--set",
+                None,
+                format!("expected KEY=VALUE, got `{flag}`"),
+                "for example --set mqtt.host=10.0.0.2",
+            )
         });
         match parsed.and_then(|(k, v)| Layer::from_assignment::<Settings>(&format!("--set {k}"), k.trim(), v.trim())) {
             Ok(layer) => layers.push(layer),
@@ -63,10 +68,8 @@ pub fn load(
         return Err(Findings(findings));
     }
     let settings: Settings = merge(&layers).map_err(|f| Findings(vec![f]))?;
-    let (errors, warnings): (Vec<_>, Vec<_>) = meaning::check(&settings)
-        .into_iter()
-        .map(|p| place(&layers, &p))
-        .partition(|f| f.severity == Severity::Error);
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        meaning::check(&settings).into_iter().map(|p| place(&layers, &p)).partition(|f| f.severity == Severity::Error);
     if !errors.is_empty() {
         return Err(Findings(errors.into_iter().chain(warnings).collect()));
     }

@@ -178,20 +178,21 @@ fn sources(settings: &Settings, p: &mut Problems) {
     }
     for (i, serial) in f.serial.iter().enumerate() {
         let at = format!("frames.serial.{i}");
-        if serial.port.is_empty() {
+        let port = serial.port.display().to_string();
+        if port.is_empty() {
             p.add(Severity::Error, &at, "a serial source without a port", "`aetherd ports` prints the lines to paste");
         }
-        let name = serial.port.rsplit('/').next().unwrap_or_default();
+        let name = port.rsplit('/').next().unwrap_or_default();
         if name.starts_with("ttyUSB") || name.starts_with("ttyACM") {
             p.add(
                 Severity::Warning,
                 &format!("{at}.port"),
-                format!("{} changes its number when something else is plugged in", serial.port),
+                format!("{port} changes its number when something else is plugged in"),
                 "use the name under /dev/serial/by-id that `aetherd ports` prints",
             );
         }
         if settings.frames.serial[..i].iter().any(|s| s.port == serial.port) {
-            p.add(Severity::Error, &format!("{at}.port"), format!("{} is given twice", serial.port), "remove one");
+            p.add(Severity::Error, &format!("{at}.port"), format!("{port} is given twice"), "remove one");
         }
     }
 }

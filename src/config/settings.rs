@@ -66,7 +66,7 @@ impl Settings {
 
     /// Names of the serial ports, in the order of their indices.
     pub fn serial_ports(&self) -> Vec<String> {
-        self.frames.serial.iter().map(|s| s.port.clone()).collect()
+        self.frames.serial.iter().map(|s| s.port.display().to_string()).collect()
     }
 
     /// The state directory in force: configured, else systemd's, else the user's.
@@ -80,10 +80,6 @@ impl Settings {
             home.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/state")))
                 .map(|d| d.join("aetherd"))
         };
-        self.state_dir
-            .clone()
-            .or_else(systemd)
-            .or_else(user)
-            .unwrap_or_else(|| PathBuf::from("/var/lib/aetherd"))
+        self.state_dir.clone().or_else(systemd).or_else(user).unwrap_or_else(|| PathBuf::from("/var/lib/aetherd"))
     }
 }

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use super::judge::{DEFAULT, Run, SENSITIVITIES, Tick};
 use super::manifest::{LeaveOneOut, Manifest, Options, Recording};
 use crate::event::{self, ZoneSettings};
-use crate::frame::recording::{self, OpenOptions, RecordingError};
+use crate::frame::recording::{self, RecordingError};
 use crate::frame::{Decoder, DecoderSettings, Item};
 use crate::pipeline::{Directory, Sensing};
 use crate::signal;
@@ -65,16 +65,11 @@ pub fn run_all(base: &Path, manifest: &Manifest, signal: &signal::Settings) -> R
 }
 
 /// Runs one recording.
-fn run_one(
-    base: &Path,
-    recording: &Recording,
-    options: &Options,
-    signal: &signal::Settings,
-) -> Result<Run, RunError> {
+fn run_one(base: &Path, recording: &Recording, options: &Options, signal: &signal::Settings) -> Result<Run, RunError> {
     let fail = |source| RunError::Recording { path: recording.path.clone().into(), source };
     let path = base.join(&recording.path);
     let format = recording.format.parse().map_err(fail)?;
-    let open = OpenOptions { rate_hz: recording.rate_hz, ..OpenOptions::default() };
+    let open = recording::Options { rate_hz: recording.rate_hz, ..recording::Options::default() };
     let mut reader = recording::open(&path, format, &open).map_err(fail)?;
 
     let wanted = |at: usize| at == DEFAULT || options.leave_one_out != LeaveOneOut::None;
@@ -91,7 +86,7 @@ fn run_one(
     while let Some(unit) = reader.next() {
         let unit = unit.map_err(fail)?;
         units += 1;
-        decoder.captured(&unit.captured, unit.hint, &mut |_, item| {
+        unit.decode(&mut decoder, &mut |_, item| {
             let Item::Frame(frame) = item else { return };
             let start = *start.get_or_insert(frame.host_time);
             let t_s = frame.host_time.secs_since(start);

@@ -147,17 +147,12 @@ impl Journal {
     /// kept. A directory that cannot be written still opens if it can be read or made: events then stay in memory and
     /// [`JournalStatus::fault`] says so.
     pub fn open(dir: &Path, settings: JournalSettings) -> Result<Self, JournalError> {
-        let (store, delivered) = Store::open(dir, settings)
-            .map_err(|source| JournalError::Open { path: dir.to_path_buf(), source })?;
+        let (store, delivered) =
+            Store::open(dir, settings).map_err(|source| JournalError::Open { path: dir.to_path_buf(), source })?;
         let last = store.last_seq();
         Ok(Self {
             store: Mutex::new(store),
-            tail: Mutex::new(Tail {
-                recent: VecDeque::new(),
-                delivered,
-                saved: delivered,
-                saved_at: Instant::now(),
-            }),
+            tail: Mutex::new(Tail { recent: VecDeque::new(), delivered, saved: delivered, saved_at: Instant::now() }),
             newest: watch::Sender::new(last),
             dir: dir.to_path_buf(),
         })

@@ -78,6 +78,21 @@ pub enum Chip {
     Esp32C61,
 }
 
+impl Chip {
+    /// The name as its maker writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Esp32 => "ESP32",
+            Self::Esp32S2 => "ESP32-S2",
+            Self::Esp32S3 => "ESP32-S3",
+            Self::Esp32C3 => "ESP32-C3",
+            Self::Esp32C5 => "ESP32-C5",
+            Self::Esp32C6 => "ESP32-C6",
+            Self::Esp32C61 => "ESP32-C61",
+        }
+    }
+}
+
 /// What identifies one series of comparable frames. Frames of two layouts are never mixed in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LinkKey {

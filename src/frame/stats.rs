@@ -6,8 +6,33 @@
 use std::collections::HashMap;
 
 use super::memory::seq_distance;
-use super::{CsiFrame, Item, Other, Reject};
+use super::{Chip, CsiFrame, Item, Other, Reject};
 use crate::types::{NodeKey, SensingTime};
+
+/// What the frames of a node say about its radio; a value that a frame does not carry stays as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LastFrame {
+    /// Received signal strength.
+    pub rssi_dbm: Option<i8>,
+    /// Noise floor.
+    pub noise_dbm: Option<i8>,
+    /// Primary channel number.
+    pub channel: Option<u8>,
+    /// Chip of the board.
+    pub chip: Option<Chip>,
+    /// The frames are numbered.
+    pub numbered: bool,
+}
+
+impl LastFrame {
+    fn keep(&mut self, frame: &CsiFrame) {
+        self.rssi_dbm = frame.rssi_dbm.or(self.rssi_dbm);
+        self.noise_dbm = frame.noise_dbm.or(self.noise_dbm);
+        self.channel = frame.channel.or(self.channel);
+        self.chip = frame.chip.or(self.chip);
+        self.numbered |= frame.seq.is_some();
+    }
+}
 
 /// Counts of one node, or of everything that belongs to none.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +54,8 @@ pub struct NodeStats {
     pub last_frame: Option<SensingTime>,
     /// Last item of any kind.
     pub last_seen: Option<SensingTime>,
+    /// What the last accepted frame said about the radio.
+    pub last: LastFrame,
     seq: SeqTrack,
     rate: Rate,
 }
@@ -45,6 +72,7 @@ impl Default for NodeStats {
             first_seen: None,
             last_frame: None,
             last_seen: None,
+            last: LastFrame::default(),
             seq: SeqTrack::default(),
             rate: Rate::default(),
         }
@@ -80,6 +108,7 @@ impl NodeStats {
                 self.frames += 1;
                 self.last_frame = Some(self.last_frame.map_or(at, |last| last.max(at)));
                 self.rate.add(at);
+                self.last.keep(frame);
                 self.track(frame);
             }
             Item::Other(other) => self.others[*other as usize] += 1,

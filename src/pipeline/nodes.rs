@@ -121,7 +121,8 @@ mod tests {
             node_id,
             ..NodeSettings::default()
         };
-        let nodes = [node("Any of 5", Some(5), None), node("Five three", Some(5), Some(3)), node("Seven", None, Some(7))];
+        let nodes =
+            [node("Any of 5", Some(5), None), node("Five three", Some(5), Some(3)), node("Seven", None, Some(7))];
         let zone = |name: &str, nodes: &[&str]| ZoneSettings {
             name: name.to_owned(),
             nodes: nodes.iter().map(|s| (*s).to_owned()).collect(),

@@ -116,10 +116,10 @@ impl FrameQueue {
 impl Inner {
     fn count_drop(&mut self, node: NodeKey) {
         self.dropped += 1;
-        match self.dropped_by_node.iter_mut().find(|(n, _)| *n == node) {
-            Some((_, count)) => *count += 1,
-            None if self.dropped_by_node.len() < MAX_COUNTED_NODES => self.dropped_by_node.push((node, 1)),
-            None => {}
+        if let Some((_, count)) = self.dropped_by_node.iter_mut().find(|(n, _)| *n == node) {
+            *count += 1;
+        } else if self.dropped_by_node.len() < MAX_COUNTED_NODES {
+            self.dropped_by_node.push((node, 1));
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::types::{NodeKey, Provenance, SensingTime};
 const MAX_SILENCE_MICROS: i64 = 3_600_000_000;
 
 /// What the sensing stages say at a tick.
-#[derive(Debug)]
 pub struct TickView<'a> {
     /// The tick.
     pub at: SensingTime,

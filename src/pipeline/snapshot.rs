@@ -1,5 +1,6 @@
 //! Makes the [`Snapshot`] that is published and served, of counts, zone states and health.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::event::ZoneSettings;
@@ -10,27 +11,35 @@ use crate::pipeline::queue::FrameQueue;
 use crate::pipeline::view::Board;
 use crate::pipeline::wall::rfc3339;
 use crate::telemetry;
-use crate::types::{Provenance, SensingTime};
+use crate::types::{NodeKey, Provenance, SensingTime};
 
 /// A board is offline after this much silence, seconds.
 const NODE_OFFLINE_S: f64 = 10.0;
 
+/// Seconds between two marks of a board's counts, and how many are kept: loss is told over the last minute.
+const MARK_S: f64 = 10.0;
+const MARKS: usize = 7;
+
 /// What a snapshot is made of.
 pub struct Composer {
-    /// Counts of the sources.
-    pub stats: Arc<Mutex<FrameStats>>,
-    /// Zones.
-    pub board: Arc<Board>,
-    /// The frame queue, for its drops.
-    pub queue: Arc<FrameQueue>,
-    /// Names.
-    pub directory: Directory,
-    /// Zones as configured, for their names and areas.
-    pub zones: Vec<ZoneSettings>,
+    stats: Arc<Mutex<FrameStats>>,
+    board: Arc<Board>,
+    queue: Arc<FrameQueue>,
+    directory: Directory,
+    zones: Vec<ZoneSettings>,
     /// Where the frames come from.
     pub source: Provenance,
-    /// Start, RFC 3339.
-    pub started: String,
+    started: String,
+    marks: Vec<(NodeKey, VecDeque<Mark>)>,
+    warned_ids: Vec<u8>,
+}
+
+/// Counts of a board at one time.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    at: SensingTime,
+    frames: u64,
+    missing: u64,
 }
 
 /// What changes from outside at every composition.
@@ -49,8 +58,34 @@ pub struct Moment {
 }
 
 impl Composer {
+    /// A composer of what is shared with the sources (`stats`, `queue`) and the sensing thread (`board`). `zones` are
+    /// the configured ones, for their names and areas; `started` is the start as RFC 3339.
+    pub fn new(
+        stats: Arc<Mutex<FrameStats>>,
+        board: Arc<Board>,
+        queue: Arc<FrameQueue>,
+        directory: Directory,
+        zones: Vec<ZoneSettings>,
+        source: Provenance,
+        started: String,
+    ) -> Self {
+        let (marks, warned_ids) = (Vec::new(), Vec::new());
+        Self { stats, board, queue, directory, zones, source, started, marks, warned_ids }
+    }
+
+    /// New names and zones.
+    pub fn rename(&mut self, directory: Directory, zones: Vec<ZoneSettings>) {
+        (self.directory, self.zones) = (directory, zones);
+    }
+
+    /// No board has given a frame since the start.
+    pub fn nothing_heard(&self) -> bool {
+        self.stats.lock().unwrap().nodes().all(|(_, s)| s.frames == 0)
+    }
+
     /// The snapshot of this moment.
-    pub fn compose(&self, moment: Moment) -> Snapshot {
+    pub fn compose(&mut self, moment: Moment) -> Snapshot {
+        self.warn_shared_ids();
         let view = self.board.read();
         let zones = view.zones.into_iter().map(|z| {
             let configured = self.zones.iter().find(|c| c.effective_id() == z.state.zone);
@@ -77,39 +112,37 @@ impl Composer {
         }
     }
 
-    fn nodes(&self, moment: &Moment) -> Vec<NodeView> {
+    fn nodes(&mut self, moment: &Moment) -> Vec<NodeView> {
         let stats = self.stats.lock().unwrap();
-        let mut nodes: Vec<NodeView> = stats
-            .nodes()
-            .filter(|(_, s)| s.frames > 0)
-            .map(|(key, s)| {
-                let who = self.directory.identify(*key);
-                let mut rejects: Vec<(String, u64)> = Reject::ALL
-                    .iter()
-                    .map(|r| (r.name().to_owned(), s.rejected(*r)))
-                    .filter(|(_, n)| *n > 0)
-                    .collect();
-                let dropped = self.queue.dropped_of(*key);
-                if dropped > 0 {
-                    rejects.push(("queue_full".to_owned(), dropped));
-                }
-                NodeView {
-                    id: who.id,
-                    name: who.name,
-                    available: moment.now.secs_since(s.last_seen) < NODE_OFFLINE_S,
-                    mac: who.mac,
-                    chip: s.chip.map(|c| format!("{c:?}")),
-                    rate_hz: s.rate_hz(moment.now),
-                    loss: s.loss(),
-                    rssi_dbm: s.rssi_dbm.map(f32::from),
-                    noise_dbm: s.noise_dbm.map(f32::from),
-                    channel: s.channel,
-                    frames: s.frames,
-                    rejects,
-                    last_seen: Some(rfc3339(s.last_seen, moment.wall_offset)),
-                }
-            })
-            .collect();
+        let mut nodes: Vec<NodeView> = Vec::new();
+        for (key, s) in stats.nodes().filter(|(_, s)| s.frames > 0) {
+            let who = self.directory.identify(*key);
+            let mut rejects: Vec<(String, u64)> =
+                Reject::ALL.iter().map(|r| (r.name().to_owned(), s.rejected(*r))).filter(|(_, n)| *n > 0).collect();
+            let dropped = self.queue.dropped_of(*key);
+            if dropped > 0 {
+                rejects.push(("queue_full".to_owned(), dropped));
+            }
+            let loss = s.last.numbered.then(|| {
+                let mark = Mark { at: moment.now, frames: s.frames, missing: s.missing };
+                loss_since_oldest(&mut self.marks, *key, mark)
+            });
+            nodes.push(NodeView {
+                id: who.id,
+                name: who.name,
+                available: s.last_frame.is_some_and(|t| moment.now.secs_since(t) < NODE_OFFLINE_S),
+                mac: who.mac,
+                chip: s.last.chip.map(|c| c.name().to_owned()),
+                rate_hz: s.rate_hz(moment.now) as f32,
+                loss: loss.flatten(),
+                rssi_dbm: s.last.rssi_dbm.map(f32::from),
+                noise_dbm: s.last.noise_dbm.map(f32::from),
+                channel: s.last.channel,
+                frames: s.frames,
+                rejects,
+                last_seen: s.last_frame.map(|t| rfc3339(t, moment.wall_offset)),
+            });
+        }
         drop(stats);
         nodes.sort_by(|a, b| a.id.cmp(&b.id));
         // Two boards that a configuration entry makes one (address without id) are shown as the livelier one.
@@ -123,6 +156,24 @@ impl Composer {
         nodes
     }
 
+    /// Old firmware lets every board call itself 1: both work, as they are told apart by address, but it is worth a
+    /// word, once per id.
+    fn warn_shared_ids(&mut self) {
+        let stats = self.stats.lock().unwrap();
+        let mut seen: Vec<(u8, std::net::IpAddr)> = Vec::new();
+        for (key, _) in stats.nodes().filter(|(_, s)| s.frames > 0) {
+            let NodeKey::Udp { addr, id } = *key else { continue };
+            match seen.iter().find(|(i, _)| *i == id) {
+                Some((_, other)) if id != 0 && !self.warned_ids.contains(&id) => {
+                    tracing::warn!(id, first = %other, second = %addr, "two boards use one id; both work, told apart by address");
+                    self.warned_ids.push(id);
+                }
+                Some(_) => {}
+                None => seen.push((id, addr)),
+            }
+        }
+    }
+
     /// Everything refused that belongs to no accepted board, by reason: junk on the port, wrong formats.
     pub fn strangers(&self) -> Vec<(&'static str, u64)> {
         let stats = self.stats.lock().unwrap();
@@ -131,4 +182,27 @@ impl Composer {
         let others = Other::ALL.iter().map(|o| (o.name(), overflow.other(*o)));
         rejects.chain(others).filter(|(_, n)| *n > 0).collect()
     }
+}
+
+/// Share of frames that are missing by sequence number since the oldest mark (about a minute ago); marks are renewed
+/// every [`MARK_S`] seconds. `None` while nothing came since.
+fn loss_since_oldest(marks: &mut Vec<(NodeKey, VecDeque<Mark>)>, key: NodeKey, now: Mark) -> Option<f32> {
+    let position = match marks.iter().position(|(k, _)| *k == key) {
+        Some(i) => i,
+        None => {
+            marks.push((key, VecDeque::with_capacity(MARKS)));
+            marks.len() - 1
+        }
+    };
+    let row = &mut marks[position].1;
+    if row.back().is_none_or(|m| now.at.secs_since(m.at) >= MARK_S) {
+        if row.len() == MARKS {
+            row.pop_front();
+        }
+        row.push_back(now);
+    }
+    let oldest = row.front()?;
+    let frames = now.frames.saturating_sub(oldest.frames);
+    let missing = now.missing.saturating_sub(oldest.missing);
+    (frames + missing > 0).then(|| missing as f32 / (frames + missing) as f32)
 }

@@ -3,5 +3,5 @@
 mod metrics;
 mod server;
 
-pub use metrics::render;
+pub use metrics::{Counters, render};
 pub use server::{Settings, Shared, WebError, serve};

@@ -44,7 +44,9 @@ impl Broker {
                 std::env::var("AETHERD_REQUIRE_MOSQUITTO").as_deref() != Ok("1"),
                 "mosquitto is required and not installed"
             );
-            eprintln!("skipped: this test restarts or configures the broker and needs mosquitto, which is not installed");
+            eprintln!(
+                "skipped: this test restarts or configures the broker and needs mosquitto, which is not installed"
+            );
             return None;
         }
         let mut broker = Self { child: None, dir: tempfile::tempdir().unwrap(), port: free_port() };
@@ -346,8 +348,7 @@ impl Daemon {
         let journal = Arc::new(Journal::open(&dir.join("journal"), small).unwrap());
         let (requests_tx, requests) = mpsc::channel(16);
         let (shutdown, shutdown_rx) = watch::channel(false);
-        let handle =
-            mqtt::spawn(settings, snapshots_rx, journal.clone(), requests_tx, dir, shutdown_rx).unwrap();
+        let handle = mqtt::spawn(settings, snapshots_rx, journal.clone(), requests_tx, dir, shutdown_rx).unwrap();
         Self { snapshots, journal, requests, shutdown, handle }
     }
 

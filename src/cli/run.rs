@@ -1,0 +1,160 @@
+//! `aetherd run`: the service. Also the published replay, which is the service with a recording as its source.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::Common;
+use super::replay::{Pacer, Speed};
+use crate::config::{self, Loaded};
+use crate::frame::recording::Reader;
+use crate::frame::recording::Unit;
+use crate::pipeline::{Daemon, Feed, Intake, Reload};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Stop by itself after this long, for example 90s or 10m (for tests)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    r#for: Option<Duration>,
+}
+
+/// Parses `20s`, `5m`, `1h`, `250ms` or plain seconds.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        other => return Err(format!("expected ms, s, m or h as the unit, got `{other}`")),
+    };
+    match digits.parse::<f64>() {
+        Ok(v) if v >= 0.0 && v.is_finite() => Ok(Duration::from_secs_f64(v * unit)),
+        _ => Err(format!("expected a time such as 20s or 5m, got `{text}`")),
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(common: &Common, args: &RunArgs) -> anyhow::Result<u8> {
+    let loaded = common.load_and_log()?;
+    say_hello(&loaded);
+    let (path, flags) = (loaded.path.clone(), loaded.flags.clone());
+    let read = move || config::load(path.as_deref(), std::env::vars(), &flags);
+    block_on(async move {
+        let (wish, wishes) = mpsc::channel(1);
+        let reload = Reload { read: Box::new(read), wishes };
+        let daemon = Daemon::start(&loaded.settings, Feed::Live, Some(reload))?;
+        wait_for_stop(args.r#for, Some(wish), || false).await?;
+        daemon.stop().await;
+        tracing::info!("stopped");
+        Ok(0)
+    })
+}
+
+/// Publishes recordings through the configured broker, marked as recorded.
+pub(super) fn replay_published(loaded: Loaded, readers: Vec<Reader>, speed: Speed) -> anyhow::Result<u8> {
+    let source = readers.first().map(Reader::provenance).unwrap_or_default();
+    block_on(async move {
+        let feed = move |intake: &mut Intake, stop: &AtomicBool| {
+            for reader in readers {
+                if let Err(error) = feed_recording(reader, speed, intake, stop) {
+                    tracing::error!(%error, "the recording cannot be read further");
+                }
+            }
+        };
+        let daemon = Daemon::start(&loaded.settings, Feed::Paced { source, feed: Box::new(feed) }, None)?;
+        wait_for_stop(None, None, || daemon.fed()).await?;
+        // A subscriber that came late still gets the last states; events go out before the goodbye.
+        let patience = tokio::time::Instant::now() + Duration::from_secs(10);
+        while daemon.snapshots().borrow().events_waiting > 0 && tokio::time::Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        daemon.stop().await;
+        Ok(0)
+    })
+}
+
+/// Feeds one recording, paced, until its end or until asked to stop.
+pub(super) fn feed_recording(
+    mut reader: Reader,
+    speed: Speed,
+    intake: &mut Intake,
+    stop: &AtomicBool,
+) -> Result<(), crate::frame::recording::RecordingError> {
+    let mut pacer = Pacer::new(speed);
+    while let Some(unit) = reader.next() {
+        let unit = unit?;
+        if !sleep_unless(pacer.wait(unit.at()), stop) {
+            break;
+        }
+        if let Unit::Captured(captured, hint) = unit {
+            intake.take(&captured, hint);
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps in small steps; false once `stop` is set.
+pub(super) fn sleep_unless(mut time: Duration, stop: &AtomicBool) -> bool {
+    const STEP: Duration = Duration::from_millis(100);
+    while !stop.load(Ordering::Relaxed) {
+        if time.is_zero() {
+            return true;
+        }
+        let step = time.min(STEP);
+        std::thread::sleep(step);
+        time -= step;
+    }
+    false
+}
+
+/// Runs a future on a runtime of two workers: sources and MQTT are light, sensing has its own thread.
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(future)
+}
+
+/// Returns on SIGINT or SIGTERM, after `limit`, or once `done` says so. SIGHUP becomes a message on `wish`.
+pub(super) async fn wait_for_stop(
+    limit: Option<Duration>,
+    wish: Option<mpsc::Sender<()>>,
+    done: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let catch = |kind: SignalKind| -> anyhow::Result<Signal> { signal(kind).context("cannot catch signals") };
+    let mut interrupt = catch(SignalKind::interrupt())?;
+    let mut terminate = catch(SignalKind::terminate())?;
+    let mut hangup = catch(SignalKind::hangup())?;
+    let end = tokio::time::Instant::now() + limit.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
+    let mut look = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+            _ = hangup.recv() => {
+                if let Some(wish) = &wish {
+                    // A full queue holds the same wish already.
+                    drop(wish.try_send(()));
+                }
+            }
+            () = tokio::time::sleep_until(end) => return Ok(()),
+            _ = look.tick() => if done() { return Ok(()) },
+        }
+    }
+}
+
+fn say_hello(loaded: &Loaded) {
+    let layers = if loaded.layers.is_empty() { "embedded defaults".to_owned() } else { loaded.layers.join(", ") };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), configuration = layers, "aetherd starts");
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+}

@@ -1,0 +1,320 @@
+//! The running daemon: sources, sensing thread, journal, MQTT and HTTP, wired together and stopped in order.
+//!
+//! Stopping goes with the stream: sources first, then the queue is closed and the sensing thread drains it, then the
+//! journal thread writes what is left, then MQTT publishes `offline` and disconnects.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc as std_mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::config::Settings;
+use crate::event::{DraftSender, EventDraft, EventKind, Journal, JournalError, JournalSettings, spawn_journal_thread};
+use crate::frame::{FrameStats, SensingClock, udp};
+use crate::mqtt::{self, MqttHandle, Snapshot};
+use crate::pipeline::control::{Control, Reload};
+use crate::pipeline::intake::Intake;
+use crate::pipeline::nodes::Directory;
+use crate::pipeline::queue::FrameQueue;
+use crate::pipeline::sensing::Sensing;
+use crate::pipeline::snapshot::Composer;
+use crate::pipeline::sources;
+use crate::pipeline::thread::{self, TimeBase, Wiring};
+use crate::pipeline::tuning::Tuning;
+use crate::pipeline::view::Board;
+use crate::pipeline::wall::rfc3339;
+use crate::telemetry::Heartbeat;
+use crate::types::Provenance;
+use crate::web;
+
+/// Frames that may wait for the sensing thread: five seconds of four boards at 100 frames/s.
+const FRAME_QUEUE: usize = 2048;
+/// Events that may wait for the disk.
+const EVENT_QUEUE: usize = 4096;
+
+/// The daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A socket cannot be opened.
+    #[error(transparent)]
+    Udp(#[from] udp::UdpError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// MQTT settings contradict themselves.
+    #[error("mqtt: {0}")]
+    Mqtt(#[from] mqtt::SettingsError),
+    /// The state directory cannot be made.
+    #[error(
+        "cannot use the state directory {path}: {source}; set `state_dir` to a folder that this user can write, or run as a service"
+    )]
+    StateDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No thread can be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A feed that is not live: called on a thread of its own, gets the intake and a flag that asks it to stop.
+pub type PacedFeed = Box<dyn FnOnce(&mut Intake, &AtomicBool) + Send>;
+
+/// Where the frames come from.
+pub enum Feed {
+    /// The configured sockets and ports.
+    Live,
+    /// A recording or the simulator.
+    Paced {
+        /// Which of the two, as shown with every state.
+        source: Provenance,
+        /// What feeds.
+        feed: PacedFeed,
+    },
+}
+
+/// A running daemon.
+pub struct Daemon {
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    stop: watch::Sender<bool>,
+    stop_feed: Arc<AtomicBool>,
+    fed: Option<JoinHandle<()>>,
+    queue: Arc<FrameQueue>,
+    sensing: JoinHandle<()>,
+    journal_thread: JoinHandle<()>,
+    drafts: DraftSender,
+    tasks: JoinSet<()>,
+    source_tasks: JoinSet<()>,
+    mqtt: Option<MqttHandle>,
+}
+
+/// Events journalled since start, by kind.
+#[derive(Debug, Default)]
+pub(super) struct EventCounts([AtomicU64; EventKind::ALL.len()]);
+
+impl EventCounts {
+    fn count(&self, kind: EventKind) {
+        if let Some(i) = EventKind::ALL.iter().position(|k| *k == kind) {
+            self.0[i].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn rows(&self) -> Vec<(String, u64)> {
+        EventKind::ALL.iter().zip(&self.0).map(|(k, n)| (k.name().to_owned(), n.load(Ordering::Relaxed))).collect()
+    }
+}
+
+impl Daemon {
+    /// Starts everything. Call it within a tokio runtime. `reload` reads the configuration again.
+    ///
+    /// # Errors
+    /// If a socket, the state directory or a thread cannot be had. A broker that is away is no error.
+    pub fn start(settings: &Settings, feed: Feed, reload: Option<Reload>) -> Result<Self, DaemonError> {
+        let state_dir = settings.state_dir();
+        std::fs::create_dir_all(&state_dir)
+            .map_err(|source| DaemonError::StateDir { path: state_dir.clone(), source })?;
+        let clock = SensingClock::start();
+        let started = Instant::now();
+        let (source, time, live) = match &feed {
+            Feed::Live => (Provenance::Sensed, TimeBase::Clock(clock.clone()), true),
+            Feed::Paced { source, .. } => (*source, TimeBase::Frames, false),
+        };
+        let tuning = Tuning::load(&state_dir);
+        let zones = tuning.apply(&settings.zones());
+        let directory = Directory::new(&settings.node, &zones, settings.serial_ports());
+        let queue = Arc::new(FrameQueue::new(FRAME_QUEUE));
+        let stats = Arc::new(Mutex::new(FrameStats::new(settings.frames.decoder.max_nodes)));
+        let board = Arc::new(Board::default());
+        let heartbeat = Heartbeat::default();
+        let lag = Arc::new(AtomicI64::new(0));
+
+        let journal = Arc::new(Journal::open(&state_dir.join("journal"), JournalSettings::default())?);
+        let counts = Arc::new(EventCounts::default());
+        let counted = counts.clone();
+        let (drafts, journal_thread) =
+            spawn_journal_thread(journal.clone(), EVENT_QUEUE, move |event| counted.count(event.kind))
+                .map_err(DaemonError::Thread)?;
+
+        let (to_sensing, control) = std_mpsc::channel();
+        let sensing =
+            Sensing::new(settings.signal.clone(), settings.occupancy.clone(), &zones, directory.clone(), source);
+        let wiring = Wiring {
+            queue: queue.clone(),
+            control,
+            board: board.clone(),
+            heartbeat: heartbeat.clone(),
+            lag_micros: lag.clone(),
+            time,
+        };
+        let events = event_sink(drafts.clone(), live.then(|| clock.clone()));
+        let sensing = thread::spawn(sensing, wiring, events).map_err(DaemonError::Thread)?;
+
+        let (stop, stopped) = watch::channel(false);
+        let (snapshot_tx, snapshots) = watch::channel(Arc::new(Snapshot::default()));
+        let (requests, commands) = mpsc::channel(32);
+        let mqtt = if settings.mqtt.enabled {
+            let handle = mqtt::spawn(
+                settings.mqtt.clone(),
+                snapshots.clone(),
+                journal.clone(),
+                requests,
+                &state_dir,
+                stopped.clone(),
+            )?;
+            Some(handle)
+        } else {
+            None
+        };
+
+        let mut tasks = JoinSet::new();
+        let mut source_tasks = JoinSet::new();
+        let stop_feed = Arc::new(AtomicBool::new(false));
+        let intake = || Intake::new(settings.frames.decoder.clone(), stats.clone(), queue.clone());
+        let fed = match feed {
+            Feed::Live => {
+                sources::spawn_live(&settings.frames, &clock, &intake, &mut source_tasks)?;
+                None
+            }
+            Feed::Paced { feed, .. } => Some(spawn_feed(feed, intake(), stop_feed.clone())?),
+        };
+
+        let composer = Composer::new(stats, board.clone(), queue.clone(), directory, zones, source, {
+            rfc3339(clock.now(), clock.wall_offset_micros())
+        });
+        let mqtt_status = mqtt.as_ref().map(|m| m.status_reader());
+        if settings.web.enabled {
+            let reader = mqtt_status.clone();
+            let broker = reader.clone();
+            let queue = queue.clone();
+            let shared = web::Shared {
+                snapshots: snapshots.clone(),
+                heartbeat: heartbeat.clone(),
+                broker_connected: Arc::new(move || broker.as_ref().is_some_and(|r| r().connected)),
+                counters: Arc::new(move || {
+                    let status = reader.as_ref().map(|r| r()).unwrap_or_default();
+                    web::Counters {
+                        mqtt_connected: status.connected,
+                        mqtt_connections: status.connections_total,
+                        mqtt_published: status.published_total,
+                        events: counts.rows(),
+                        queues: vec![("frames".to_owned(), queue.depth() as u64)],
+                        sensing_lag_s: lag.load(Ordering::Relaxed) as f64 / 1e6,
+                    }
+                }),
+            };
+            tasks.spawn(serve_web(settings.web.clone(), shared, stopped.clone()));
+        }
+        let control = Control {
+            settings: settings.clone(),
+            composer,
+            tuning,
+            to_sensing,
+            commands,
+            snapshots: snapshot_tx,
+            journal,
+            heartbeat,
+            clock: live.then_some(clock),
+            started,
+            board,
+            mqtt_status: mqtt_status.map(|r| Box::new(r) as Box<dyn Fn() -> mqtt::MqttStatus + Send + Sync>),
+            reload,
+            reload_fault: None,
+            stopped,
+        };
+        tasks.spawn(control.run());
+        Ok(Self { snapshots, stop, stop_feed, fed, queue, sensing, journal_thread, drafts, tasks, source_tasks, mqtt })
+    }
+
+    /// State, as published.
+    pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.snapshots.clone()
+    }
+
+    /// Condition of the MQTT connection; `None` where it is switched off.
+    pub fn mqtt_status(&self) -> Option<mqtt::MqttStatus> {
+        self.mqtt.as_ref().map(MqttHandle::status)
+    }
+
+    /// True once a feed that is not live has come to its end.
+    pub fn fed(&self) -> bool {
+        self.fed.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Stops in order, so that nothing that was sensed is lost.
+    pub async fn stop(mut self) {
+        self.source_tasks.shutdown().await;
+        self.stop_feed.store(true, Ordering::Relaxed);
+        if let Some(fed) = self.fed.take() {
+            join("feed", fed).await;
+        }
+        self.queue.close();
+        join("sensing", self.sensing).await;
+        drop(self.drafts);
+        join("journal", self.journal_thread).await;
+        // The last states and events get a moment to reach the broker before it is told that we go.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        self.stop.send_replace(true);
+        if let Some(mqtt) = self.mqtt.take() {
+            mqtt.join().await;
+        }
+        let ended =
+            tokio::time::timeout(Duration::from_secs(2), async { while self.tasks.join_next().await.is_some() {} });
+        if ended.await.is_err() {
+            self.tasks.shutdown().await;
+        }
+    }
+}
+
+async fn join(name: &'static str, thread: JoinHandle<()>) {
+    let ended = tokio::task::spawn_blocking(move || thread.join()).await;
+    if !matches!(ended, Ok(Ok(()))) {
+        tracing::error!(thread = name, "a thread ended by a panic");
+    }
+}
+
+fn spawn_feed(feed: PacedFeed, mut intake: Intake, stop: Arc<AtomicBool>) -> Result<JoinHandle<()>, DaemonError> {
+    std::thread::Builder::new()
+        .name("feed".to_owned())
+        .spawn(move || feed(&mut intake, &stop))
+        .map_err(DaemonError::Thread)
+}
+
+/// Turns drafts into journal entries with wall-clock times.
+fn event_sink(drafts: DraftSender, clock: Option<SensingClock>) -> impl FnMut(&[crate::event::Draft]) + Send {
+    move |events| {
+        let offset = clock.as_ref().map_or(0, SensingClock::wall_offset_micros);
+        for draft in events {
+            let sent = drafts.send(EventDraft {
+                zone: draft.zone.clone(),
+                kind: draft.kind,
+                time: draft.at,
+                at: rfc3339(draft.at, offset),
+                cause: draft.cause.clone(),
+                source: draft.source,
+            });
+            if !sent {
+                tracing::error!(
+                    zone = draft.zone,
+                    kind = draft.kind.name(),
+                    "the journal is too far behind, an event was lost"
+                );
+            }
+        }
+    }
+}
+
+async fn serve_web(settings: web::Settings, shared: web::Shared, mut stopped: watch::Receiver<bool>) {
+    let stop = async move {
+        // An error means that the daemon is gone, which is a stop too.
+        drop(stopped.wait_for(|s| *s).await);
+    };
+    if let Err(error) = web::serve(settings, shared, stop).await {
+        tracing::warn!(%error, "no HTTP server; sensing and MQTT go on without it");
+    }
+}
