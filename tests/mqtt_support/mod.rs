@@ -1,6 +1,6 @@
 //! What the broker tests share: a broker of its own per test, a proxy that makes trouble, and a subscriber that knows
 //! nothing of our code.
-#![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -371,6 +371,8 @@ impl Daemon {
 pub enum Mode {
     /// Bytes go through.
     Pass,
+    /// Bytes go through, a few at a time.
+    Slow,
     /// Connections are cut, and new ones at once.
     Refuse,
     /// Connections stay open and nothing goes through.
@@ -437,10 +439,12 @@ async fn copy(
                 }
                 continue;
             }
+            Mode::Slow => tokio::time::sleep(Duration::from_millis(5)).await,
             Mode::Pass => {}
         }
+        let size = if mode == Mode::Slow { 256 } else { buffer.len() };
         tokio::select! {
-            n = from.read(&mut buffer) => match n {
+            n = from.read(&mut buffer[..size]) => match n {
                 Ok(n) if n > 0 => if to.write_all(&buffer[..n]).await.is_err() { return },
                 _ => return,
             },
