@@ -28,9 +28,19 @@ impl LastFrame {
     fn keep(&mut self, frame: &CsiFrame) {
         self.rssi_dbm = frame.rssi_dbm.or(self.rssi_dbm);
         self.noise_dbm = frame.noise_dbm.or(self.noise_dbm);
-        self.channel = frame.channel.or(self.channel);
+        self.channel = frame.channel.or_else(|| frame.freq_mhz.and_then(channel_of)).or(self.channel);
         self.chip = frame.chip.or(self.chip);
         self.numbered |= frame.seq.is_some();
+    }
+}
+
+/// Channel number of a centre frequency in MHz (IEEE 802.11, 2.4 and 5 GHz).
+fn channel_of(freq_mhz: u16) -> Option<u8> {
+    match freq_mhz {
+        2484 => Some(14),
+        2412..=2472 if (freq_mhz - 2407) % 5 == 0 => u8::try_from((freq_mhz - 2407) / 5).ok(),
+        5180..=5885 if (freq_mhz - 5000) % 5 == 0 => u8::try_from((freq_mhz - 5000) / 5).ok(),
+        _ => None,
     }
 }
 

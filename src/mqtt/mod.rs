@@ -11,7 +11,7 @@
 //! | [`commands`] | messages from the broker, and answers |
 //! | `client` | the client library, replaceable |
 //! | `session`, `connection` | one connection; keeping one |
-//! | `manual` | discovery by hand, for the command line |
+//! | `manual`, `observe` | discovery by hand and a live view, for the command line |
 
 mod backoff;
 mod client;
@@ -22,6 +22,7 @@ pub mod discovery;
 pub mod embedded;
 pub mod inventory;
 mod manual;
+mod observe;
 pub mod payload;
 mod session;
 mod settings;
@@ -35,6 +36,7 @@ pub mod topics;
 pub use commands::{Answer, Command};
 pub use connection::{MqttHandle, spawn};
 pub use manual::{ManualError, clear_discovery, probe, publish_discovery};
+pub use observe::observe;
 pub use settings::{PASSWORD_CREDENTIAL, Secret, Settings, SettingsError};
 pub use snapshot::{NodeView, Snapshot, ZoneView};
 pub use status::MqttStatus;

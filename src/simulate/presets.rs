@@ -3,7 +3,7 @@
 use super::scenario::{Doing, NodeFormat, NodeSetup, PersonSetup, Phase, RadioSetup, Room, Scenario, ScenarioError};
 
 /// Names for [`Scenario::preset`].
-pub const PRESETS: &[&str] = &["empty", "walk", "breathe", "visit", "house"];
+pub const PRESETS: &[&str] = &["empty", "walk", "breathe", "visit", "house", "demo"];
 
 impl Scenario {
     /// A scenario by name:
@@ -11,7 +11,8 @@ impl Scenario {
     /// - `walk`: somebody walks about, 60 s;
     /// - `breathe`: somebody lies still and breathes 15 times a minute, 60 s;
     /// - `visit`: empty for 20 s, somebody comes in and walks, stands from 40 to 55 s, leaves at 62 s; 90 s;
-    /// - `house`: two rooms with three nodes of three formats, people come and go, 120 s.
+    /// - `house`: two rooms with three nodes of three formats, people come and go, 120 s;
+    /// - `demo`: a short visit that begins after 6 s, repeated every 3 minutes.
     pub fn preset(name: &str) -> Result<Self, ScenarioError> {
         let mut scenario = base(name);
         match name {
@@ -32,6 +33,16 @@ impl Scenario {
                 scenario.people.push(person("living", plan));
             }
             "house" => house(&mut scenario),
+            "demo" => {
+                scenario.duration_s = 180.0;
+                scenario.repeat = true;
+                let plan = vec![
+                    phase(6.0, 16.0, Doing::Walk),
+                    phase(16.0, 24.0, Doing::Stand),
+                    phase(24.0, 30.0, Doing::Walk),
+                ];
+                scenario.people.push(person("living", plan));
+            }
             _ => {
                 return Err(ScenarioError::UnknownPreset { given: name.to_owned(), known: PRESETS.join(", ") });
             }

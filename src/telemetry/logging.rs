@@ -73,9 +73,10 @@ fn filter(level: LogLevel) -> EnvFilter {
     let own = std::env::var("AETHERD_LOG").ok().filter(|s| !s.is_empty());
     // Libraries speak up one level later than we do.
     let default = match level {
-        LogLevel::Error => "error".to_owned(),
+        // The embedded broker calls a client that leaves an error.
+        LogLevel::Error => "error,rumqttd=off".to_owned(),
         LogLevel::Trace => "debug,aetherd=trace".to_owned(),
-        l => format!("warn,aetherd={}", l.name()),
+        l => format!("warn,rumqttd=off,aetherd={}", l.name()),
     };
     let text = own.unwrap_or(default);
     EnvFilter::try_new(&text).unwrap_or_else(|_| EnvFilter::new("warn,aetherd=info"))
