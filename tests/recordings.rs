@@ -162,6 +162,10 @@ fn members_of_an_archive_are_recordings_of_their_own() {
         segments = reader.segment() + 1;
     }
     assert_eq!((units, segments), (99_495, 77));
+    let mut reader = open(&archive);
+    let mut writer = Writer::new(Box::new(std::io::sink()), RecordingMeta::of_import(&reader), false).unwrap();
+    let e = recording::import(&mut reader, &mut writer).unwrap_err();
+    assert!(matches!(e, RecordingError::SeveralMembers { .. }), "{e}");
     let missing = PathBuf::from(format!("{}#nothing.txt", archive.display()));
     let e = recording::open(&missing, Format::Auto, &Options::default()).unwrap_err();
     assert!(matches!(e, RecordingError::NoMember { .. }), "{e}");

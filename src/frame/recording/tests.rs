@@ -56,8 +56,7 @@ fn written(pieces: &[Piece], meta: RecordingMeta, compress: bool) -> Vec<u8> {
     let mut writer = Writer::new(Box::new(file.clone()), meta, compress).unwrap();
     pieces.iter().for_each(|p| put(&mut writer, p));
     writer.finish().unwrap();
-    let bytes = file.0.lock().unwrap().clone();
-    bytes
+    std::mem::take(&mut file.0.lock().unwrap())
 }
 
 fn read(bytes: Vec<u8>, name: &str) -> (Vec<Piece>, Reader) {
