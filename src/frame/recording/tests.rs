@@ -281,6 +281,46 @@ fn drain(bytes: &[u8], format: Format) -> usize {
     units
 }
 
+#[test]
+fn members_are_named_with_either_mark_and_an_import_takes_one() {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, seq) in [("a/one.txt", 1), ("notes.md", 0), ("a/._one.txt", 0), ("a/two.txt", 2), ("a/three.csv", 3)] {
+        let body = format!("CSIRAW {seq} 1000 -40 2 00ff\n").repeat(seq.max(1));
+        let mut header = tar::Header::new_ustar();
+        header.set_size(body.len() as u64);
+        archive.append_data(&mut header, name, body.as_bytes()).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.tar");
+    std::fs::write(&path, archive.into_inner().unwrap()).unwrap();
+    assert_eq!(members(&path).unwrap(), ["a/one.txt", "a/two.txt", "a/three.csv"]);
+    let named = |mark: &str, member: &str| std::path::PathBuf::from(format!("{}{mark}{member}", path.display()));
+    for (mark, member) in [("#", "a/two.txt"), (":", "a/two.txt"), ("#", "two.txt")] {
+        let mut reader = open(&named(mark, member), Format::Auto, &Options::default()).unwrap();
+        assert_eq!(reader.member(), Some("a/two.txt"));
+        let mut units = 0;
+        while let Some(unit) = reader.next() {
+            unit.unwrap();
+            units += 1;
+        }
+        assert_eq!((units, reader.segment()), (2, 0));
+    }
+    let mut reader = open(&path, Format::Auto, &Options::default()).unwrap();
+    let mut seen = Vec::new();
+    while let Some(unit) = reader.next() {
+        unit.unwrap();
+        seen.push((reader.segment(), reader.member().unwrap().to_owned()));
+    }
+    assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 1, 1, 2, 2, 2]);
+    assert_eq!(seen[5].1, "a/three.csv");
+    let e = open(&named("#", "four.txt"), Format::Auto, &Options::default()).unwrap_err();
+    assert!(matches!(&e, RecordingError::NoMember { found, .. } if found.len() == 3), "{e}");
+    let mut reader = open(&path, Format::Auto, &Options::default()).unwrap();
+    let mut writer = Writer::new(Box::new(io::sink()), RecordingMeta::of_import(&reader), false).unwrap();
+    let e = import(&mut reader, &mut writer).unwrap_err();
+    assert!(matches!(e, RecordingError::SeveralMembers { .. }), "{e}");
+}
+
 const MAGICS: &[&[u8]] = &[
     b"\x0a\x0d\x0d\x0a\x1c\0\0\0\x4d\x3c\x2b\x1a",
     b"\xd4\xc3\xb2\xa1",
