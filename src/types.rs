@@ -150,6 +150,7 @@ impl fmt::Display for Provenance {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

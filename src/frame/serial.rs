@@ -4,7 +4,6 @@
 //! the kernel would otherwise give the board another name; the by-id name leads to it wherever it comes back.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -58,7 +57,8 @@ pub fn open(settings: &SerialSettings) -> Result<SerialStream, SerialError> {
             tokio_serial::ErrorKind::Io(io::ErrorKind::PermissionDenied) => {
                 "Add the user to the group of the port (usually dialout) and log in again"
             }
-            tokio_serial::ErrorKind::NoDevice | tokio_serial::ErrorKind::Io(io::ErrorKind::NotFound) => {
+            // A held port and a missing one both count as "no device"; only the latter has no name.
+            _ if !settings.port.exists() => {
                 "Plug the board in, and see `aetherd ports` for the names of the ports there are"
             }
             _ => "Is another program (a monitor, a second aetherd) holding it? See `aetherd ports`",
@@ -81,38 +81,35 @@ pub async fn run(
 ) {
     let port = settings.port.display();
     let mut wait = FIRST_WAIT;
-    let mut reported = false;
+    let mut lost = false;
     loop {
         match open(settings) {
             Ok(mut stream) => {
-                tracing::warn!(%port, baud = settings.baud, "serial port open");
-                reported = false;
+                if std::mem::take(&mut lost) {
+                    tracing::warn!(%port, baud = settings.baud, "serial port is back");
+                } else {
+                    tracing::info!(%port, baud = settings.baud, "serial port open");
+                }
                 let mut bytes = 0;
                 let ended = read(&mut stream, settings, index, clock, sink, &mut bytes).await;
                 // Before anything else: a held handle makes the board come back under another name.
                 drop(stream);
                 tracing::warn!(%port, reason = %ended, bytes, "serial port lost");
+                lost = true;
                 if bytes > 0 {
                     wait = FIRST_WAIT;
                 }
             }
             Err(error) => {
-                if !std::mem::replace(&mut reported, true) {
+                // Said once; a loss was already said.
+                if !std::mem::replace(&mut lost, true) {
                     tracing::warn!(%error, "serial port not available, trying on");
                 }
             }
         }
         sleep(wait).await;
         wait = (wait * 2).min(LONGEST_WAIT);
-        if exists(&settings.port) && reported {
-            // The name is back: the next attempt should not wait out a long pause.
-            wait = wait.min(FIRST_WAIT * 2);
-        }
     }
-}
-
-fn exists(port: &Path) -> bool {
-    port.exists()
 }
 
 async fn read(
@@ -153,6 +150,8 @@ async fn read(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
     use tokio::io::AsyncWriteExt;
 
     use super::*;
@@ -196,12 +195,10 @@ mod tests {
     }
 
     /// Ties the name a source opens to a pseudo terminal, as plugging a board in does for its by-id name.
-    fn plug(link: &Path) -> (SerialStream, SerialStream) {
+    fn plug(link: &Path) -> SerialStream {
         let (board, far) = SerialStream::pair().unwrap();
-        let name = far.name().unwrap();
-        let _ = std::fs::remove_file(link);
-        std::os::unix::fs::symlink(name, link).unwrap();
-        (board, far)
+        std::os::unix::fs::symlink(far.name().unwrap(), link).unwrap();
+        board
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,10 +214,7 @@ mod tests {
         // Not there yet; then plugged in, out, and in again as another device.
         for round in 0..2 {
             sleep(Duration::from_millis(300)).await;
-            let (mut board, far) = plug(&link);
-            // The pair holds its far end open exclusively; the source opens it by name.
-            let mut far = far;
-            far.set_exclusive(false).unwrap();
+            let mut board = plug(&link);
             let text = format!("line of round {round}\n");
             let line = timeout(Duration::from_secs(10), async {
                 loop {
@@ -235,10 +229,19 @@ mod tests {
             .await
             .expect("the source opens the port when it is there");
             assert_eq!(line, text.trim_end());
-            drop((board, far));
+            drop(board);
             std::fs::remove_file(&link).unwrap();
         }
         reader.abort();
+    }
+
+    #[tokio::test]
+    async fn a_held_port_is_an_error_that_says_so() {
+        let (_board, far) = SerialStream::pair().unwrap();
+        let settings = SerialSettings::new(far.name().unwrap());
+        let _held = open(&settings).unwrap();
+        let error = open(&settings).unwrap_err();
+        assert!(error.to_string().contains("another program"), "{error}");
     }
 
     #[tokio::test]

@@ -149,8 +149,7 @@ impl NodeStats {
         self.missing += other.missing;
         self.reordered += other.reordered;
         self.restarts += other.restarts;
-        let earliest = |a: Option<SensingTime>, b: Option<SensingTime>| a.into_iter().chain(b).min();
-        self.first_seen = earliest(self.first_seen, other.first_seen);
+        self.first_seen = self.first_seen.into_iter().chain(other.first_seen).min();
         self.last_frame = self.last_frame.max(other.last_frame);
         self.last_seen = self.last_seen.max(other.last_seen);
     }
@@ -191,7 +190,7 @@ impl SeqTrack {
             return Step::Ahead(0);
         };
         let distance = seq_distance(newest, seq, bits);
-        if distance < -Self::LATE || distance > Self::GAP {
+        if !(-Self::LATE..=Self::GAP).contains(&distance) {
             *self = Self { newest: Some(seq), ..Self::default() };
             return Step::Restart;
         }

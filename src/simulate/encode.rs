@@ -31,7 +31,7 @@ pub fn encode(frame: &CsiFrame, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     out.clear();
     let format = frame.format;
     let bytes = frame.values.iter().all(|v| i8::try_from(*v).is_ok());
-    if frame.kind != SampleKind::Iq || !bytes || frame.values.len() % 2 != 0 || frame.values.len() > 612 {
+    if frame.kind != SampleKind::Iq || !bytes || !frame.values.len().is_multiple_of(2) || frame.values.len() > 612 {
         return Err(EncodeError::Values(format));
     }
     match format {

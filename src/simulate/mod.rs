@@ -16,6 +16,8 @@ mod presets;
 mod radio;
 mod scenario;
 mod simulator;
+#[cfg(test)]
+mod tests;
 
 pub use encode::{EncodeError, encode};
 pub use presets::PRESETS;

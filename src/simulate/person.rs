@@ -42,6 +42,7 @@ pub(super) struct Body {
 pub(super) struct Person {
     pub(super) zone: String,
     setup: PersonSetup,
+    duration_s: f64,
     knots: Vec<[f64; 2]>,
     breath_phase: f64,
     sway_phase: [f64; 2],
@@ -64,11 +65,11 @@ impl Person {
             let t = step as f64 * STEP_S;
             let phase = setup.plan.iter().position(|p| p.from_s <= t && t < p.to_s);
             match phase {
-                None => was_away = true,
+                // Whoever is away waits at the door, so that coming in is no leap.
+                None => (at, was_away) = (room.door_m, true),
                 Some(index) => {
                     if was_away {
-                        (at, target) = (room.door_m, pick(rng));
-                        was_away = false;
+                        (target, was_away) = (pick(rng), false);
                     }
                     if setup.plan[index].doing == Doing::Walk {
                         let stride = setup.speed_m_s * STEP_S;
@@ -96,6 +97,7 @@ impl Person {
         let phase = |rng: &mut ChaCha8Rng| rng.random::<f64>() * std::f64::consts::TAU;
         Self {
             zone: setup.zone.clone(),
+            duration_s,
             knots: round_turns(&raw),
             breath_phase: phase(rng),
             sway_phase: [phase(rng), phase(rng)],
@@ -107,10 +109,9 @@ impl Person {
     pub(super) fn at(&self, t: f64) -> Option<Body> {
         let plan = &self.setup.plan;
         let phase = plan.iter().find(|p| p.from_s <= t && t < p.to_s)?;
-        let touches = |edge: f64| plan.iter().any(|p| (p.to_s - edge).abs() < 1e-9 || (p.from_s - edge).abs() < 1e-9);
-        // Fade only where the person really comes or goes: not between two stretches, not at the start of the run.
-        let before = plan.iter().any(|p| (p.to_s - phase.from_s).abs() < 1e-9) || phase.from_s <= 0.0;
-        let after = plan.iter().any(|p| (p.from_s - phase.to_s).abs() < 1e-9) || !touches(phase.to_s);
+        // Fade only where the person really comes or goes: not between two stretches, nor at the ends of the run.
+        let before = phase.from_s <= 0.0 || plan.iter().any(|p| (p.to_s - phase.from_s).abs() < 1e-9);
+        let after = phase.to_s >= self.duration_s || plan.iter().any(|p| (p.from_s - phase.to_s).abs() < 1e-9);
         let mut presence: f64 = 1.0;
         if !before {
             presence = presence.min((t - phase.from_s) / DOOR_S);
@@ -177,4 +178,43 @@ fn distance(a: [f64; 2], b: [f64; 2]) -> f64 {
 fn towards(at: [f64; 2], target: [f64; 2], stride: f64) -> [f64; 2] {
     let d = distance(at, target);
     if d <= stride { target } else { [0, 1].map(|k| at[k] + (target[k] - at[k]) * stride / d) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rand::SeedableRng;
+
+    use super::*;
+    use crate::simulate::Scenario;
+
+    #[test]
+    fn a_visitor_comes_and_goes_by_the_door_at_walking_pace() {
+        let scenario = Scenario::preset("visit").unwrap();
+        let room = &scenario.rooms[0];
+        for seed in 0..20 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let person = Person::new(&scenario.people[0], room, scenario.duration_s, &mut rng);
+            assert!(person.at(19.9).is_none() && person.at(62.1).is_none());
+            let (enter, leave) = (person.at(20.0).unwrap(), person.at(61.99).unwrap());
+            assert!(distance(enter.at, room.door_m) < 0.3 && enter.presence == 0.0);
+            assert!(distance(leave.at, room.door_m) < 0.6, "seed {seed}: leaves at {:?}", leave.at);
+            let mut walked = 0.0;
+            for i in 0..4200 {
+                let t = 20.0 + f64::from(i) / 100.0;
+                let (a, b) = (person.at(t).unwrap(), person.at(t + 0.005).unwrap());
+                let speed = distance(a.at, b.at) / 0.005;
+                assert!(speed < 1.15, "seed {seed}: {speed} m/s at {t} s");
+                walked += distance(a.at, b.at);
+                for k in 0..2 {
+                    assert!((0.0..=room.size_m[k]).contains(&a.at[k]));
+                }
+                if (41.0..54.0).contains(&t) {
+                    assert!(speed < 0.02, "stands: {speed} m/s at {t} s");
+                }
+            }
+            // Half of 27 s at 1 m/s (every other half centimetre is looked at), less the turns and the wait at the door.
+            assert!(walked > 8.0, "seed {seed}: {walked} m");
+        }
+    }
 }

@@ -199,7 +199,7 @@ impl Capture {
             }
             _ => {
                 // Statistics, names, keys and the like: skipped without being read into memory.
-                if length < 12 || length % 4 != 0 {
+                if length < 12 || !length.is_multiple_of(4) {
                     return Err(bad("a block length that cannot be"));
                 }
                 let rest = length as u64 - 8;
@@ -215,7 +215,7 @@ impl Capture {
 
     fn block_length(&self, field: &[u8], least: usize) -> io::Result<usize> {
         let length = self.u32(field) as usize;
-        if length < least || length % 4 != 0 || length > MAX_BLOCK {
+        if length < least || !length.is_multiple_of(4) || length > MAX_BLOCK {
             return Err(bad("a block length that cannot be"));
         }
         Ok(length)

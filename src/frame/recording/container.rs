@@ -104,10 +104,17 @@ pub(super) fn unwrap(mut raw: Box<dyn Read + Send>) -> Result<(Input, Vec<u8>), 
     Ok((input, head))
 }
 
+/// Raw bytes, the file they come from, and the archive member that was named with it.
+pub(super) struct Opened {
+    pub(super) raw: Box<dyn Read + Send>,
+    pub(super) path: PathBuf,
+    pub(super) member: Option<String>,
+}
+
 /// Opens `path` (or standard input for `-`). `archive.tar.xz#member` and `archive.tar.xz:member` name a member.
-pub(super) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, PathBuf, Option<String>), RecordingError> {
+pub(super) fn open(path: &Path) -> Result<Opened, RecordingError> {
     if path.as_os_str() == "-" {
-        return Ok((Box::new(io::stdin()), PathBuf::new(), None));
+        return Ok(Opened { raw: Box::new(io::stdin()), path: PathBuf::new(), member: None });
     }
     let (file_path, member) = split_member(path);
     let open_error = |source| RecordingError::Open { path: path.to_owned(), source };
@@ -115,7 +122,7 @@ pub(super) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, PathBuf, Option
     if file.metadata().map_err(open_error)?.is_dir() {
         return Err(open_error(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    Ok((Box::new(file), file_path, member))
+    Ok(Opened { raw: Box::new(file), path: file_path, member })
 }
 
 fn split_member(path: &Path) -> (PathBuf, Option<String>) {

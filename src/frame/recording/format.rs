@@ -146,7 +146,8 @@ fn detect_line(line: &[u8]) -> Option<Format> {
     if line.starts_with(b"CSIRAW ") {
         return Some(Format::CsiRaw);
     }
-    if let Some(at) = find(line, b"CSI_DATA,") {
+    // A header line names the columns, `CSI_DATA` among them.
+    if let Some(at) = find(line, b"CSI_DATA,").filter(|_| !line.starts_with(b"type,")) {
         let rest = &line[at..];
         let bracket = rest.iter().position(|&b| b == b'[');
         let commas = rest[..bracket.unwrap_or(rest.len())].iter().filter(|&&b| b == b',').count();
@@ -187,6 +188,9 @@ mod tests {
     #[test]
     fn content_comes_before_name() {
         assert_eq!(detect(b"I (31) boot\nCSIRAW 1 2 -40 4 00ff\n", "x.csv").unwrap(), Format::CsiRaw);
+        let header =
+            b"type,role,len,CSI_DATA,timestamp\nCSI_DATA,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,[1 2 ]\n";
+        assert_eq!(detect(header, "x.csv").unwrap(), Format::CsiTool);
         assert_eq!(detect(b"", "x.pcapng").unwrap(), Format::Pcapng);
         assert_eq!(detect(b"hello\n", "x.txt").unwrap(), Format::Text);
         assert!(matches!(detect(b"\x93NUMPY\x01\x00", "a"), Err(RecordingError::NotFrames { .. })));

@@ -18,32 +18,24 @@ pub struct ImportSummary {
     pub damage: Option<Damage>,
 }
 
-/// Writes every unit of `reader` with `writer`. Set [`super::RecordingMeta::serial`] from [`Reader::ports`] before
-/// creating the writer, so that names and hints come along: [`super::RecordingMeta::of_import`] does.
+/// Writes every unit of `reader` with `writer`. An archive must be opened at one member. Create the writer with
+/// [`super::RecordingMeta::of_import`], so that names, hints and provenance come along.
 pub fn import(reader: &mut Reader, writer: &mut Writer) -> Result<ImportSummary, RecordingError> {
     let mut summary = ImportSummary::default();
-    let segment = reader.segment();
-    let first = reader.member().unwrap_or_default().to_owned();
-    loop {
-        match reader.next() {
-            None => break,
-            Some(unit) => match unit? {
-                Unit::Captured(captured, hint) => {
-                    writer.write(&captured, hint)?;
-                    match captured.payload {
-                        Payload::Datagram(_) => summary.datagrams += 1,
-                        Payload::Line(_) => summary.lines += 1,
-                    }
+    reader.refuse_second_member();
+    while let Some(unit) = reader.next() {
+        match unit? {
+            Unit::Captured(captured, hint) => {
+                writer.write(&captured, hint)?;
+                match captured.payload {
+                    Payload::Datagram(_) => summary.datagrams += 1,
+                    Payload::Line(_) => summary.lines += 1,
                 }
-                Unit::Counted(counted) => match counted.what {
-                    CountedAs::Other(_) => summary.without_bytes += 1,
-                    CountedAs::Reject(_) => summary.rejected += 1,
-                },
+            }
+            Unit::Counted(counted) => match counted.what {
+                CountedAs::Other(_) => summary.without_bytes += 1,
+                CountedAs::Reject(_) => summary.rejected += 1,
             },
-        }
-        if reader.segment() != segment {
-            let second = reader.member().unwrap_or_default().to_owned();
-            return Err(RecordingError::SeveralMembers { first, second });
         }
     }
     summary.damage = reader.damage().cloned();

@@ -22,6 +22,8 @@ mod npz;
 mod packet;
 mod reader;
 mod ruview;
+#[cfg(test)]
+mod tests;
 mod text;
 mod textclock;
 mod writer;

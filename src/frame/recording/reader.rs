@@ -76,6 +76,8 @@ pub struct Reader {
     name: String,
     in_archive: bool,
     one_member: bool,
+    /// A second member is an error.
+    single: bool,
     segment: u32,
     ports: Vec<SerialPort>,
     earlier_notes: Notes,
@@ -92,10 +94,10 @@ impl std::fmt::Debug for Reader {
 /// Opens the recording at `path` (`-` is standard input; `archive.tar.xz#member` or `archive.tar.xz:member` names a member).
 /// Compression (bzip2, xz, zstd, gzip) and tar archives are seen by their bytes.
 pub fn open(path: &Path, format: Format, options: &Options) -> Result<Reader, RecordingError> {
-    let (raw, file_path, member) = container::open(path)?;
+    let container::Opened { raw, path, member } = container::open(path)?;
     let mut options = options.clone();
     options.member = member.or(options.member);
-    start(raw, plain_name(&file_path), format, options)
+    start(raw, plain_name(&path), format, options)
 }
 
 /// Opens a recording held in memory; `name` stands for the file name.
@@ -105,8 +107,7 @@ pub fn open_bytes(bytes: Vec<u8>, name: &str, format: Format, options: &Options)
 
 /// Names of the recordings in the archive at `path`; empty if it is no archive.
 pub fn members(path: &Path) -> Result<Vec<String>, RecordingError> {
-    let (raw, ..) = container::open(path)?;
-    let (input, _) = container::unwrap(raw)?;
+    let (input, _) = container::unwrap(container::open(path)?.raw)?;
     let Input::Tar(mut tar) = input else { return Ok(Vec::new()) };
     let mut names = Vec::new();
     while let Some(name) = tar.next_member().map_err(RecordingError::Read)? {
@@ -173,6 +174,7 @@ fn start(raw: Box<dyn Read + Send>, name: String, format: Format, options: Optio
         name,
         in_archive,
         one_member,
+        single: false,
         segment: 0,
         ports,
         earlier_notes: Notes::default(),
@@ -293,6 +295,9 @@ impl Reader {
             if name.is_empty() {
                 continue;
             }
+            if self.single {
+                return Err(RecordingError::SeveralMembers { first: self.name.clone(), second: name });
+            }
             let (format, source, ports) = source(&mut self.input, &head, &name, self.asked, &self.options)?;
             self.earlier_notes.add(&self.source.notes());
             let earlier_damage = self.source.damage().cloned();
@@ -301,6 +306,11 @@ impl Reader {
             self.segment += 1;
             return Ok(true);
         }
+    }
+
+    /// From now on a second member of the archive is an error: what is being made of it holds one recording.
+    pub(super) fn refuse_second_member(&mut self) {
+        self.single = true;
     }
 
     /// What the frames are: a recording, or the simulator's output that was recorded. Never `Sensed`.

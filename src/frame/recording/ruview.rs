@@ -122,10 +122,10 @@ fn address(node: u8) -> IpAddr {
 
 fn rebuild(out: &mut Vec<u8>, node: u8, size: Option<usize>, hex: &str) -> Result<(), Reject> {
     let csi_bytes = hex.len() / 2;
-    if hex.len() % 2 != 0 {
+    if !hex.len().is_multiple_of(2) {
         return Err(Reject::BadHex);
     }
-    if size.is_some_and(|s| s != HEADER + csi_bytes) || csi_bytes % 2 != 0 {
+    if size.is_some_and(|s| s != HEADER + csi_bytes) || !csi_bytes.is_multiple_of(2) {
         return Err(Reject::LengthMismatch);
     }
     let Ok(bins) = u16::try_from(csi_bytes / 2) else { return Err(Reject::BadBins) };
@@ -148,7 +148,7 @@ fn other(magic: u32, size: Option<usize>) -> CountedAs {
         (0xc511_0002, Some(32)) => Other::RuviewVitals,
         (0xc511_0003, Some(48)) => Other::RuviewFeatures,
         (0xc511_0004, Some(48)) => Other::RuviewFusedVitals,
-        (0xc511_0004 | 0xc511_0007, Some(n)) if n >= 8 && (n - 8) % 5 == 0 => Other::RuviewWasmEvents,
+        (0xc511_0004 | 0xc511_0007, Some(n)) if n >= 8 && (n - 8).is_multiple_of(5) => Other::RuviewWasmEvents,
         (0xc511_0005, Some(n)) if n >= 10 => Other::RuviewCompressed,
         // Its checksum was not recorded; the recorder wrote only what its own parser accepted.
         (0xc511_0006, Some(60)) => Other::RuviewFeatureState,

@@ -59,7 +59,7 @@ fn parse(head: &[u8], array: &[u8], frame: &mut CsiFrame) -> Result<Shape, Rejec
     };
     let len = within(fields[count - 1], 1, CsiFrame::MAX_VALUES as i64)? as usize;
     scan::array(values, Separator::Comma, &mut frame.values)?;
-    if frame.values.len() != len || len % 2 != 0 {
+    if frame.values.len() != len || !len.is_multiple_of(2) {
         return Err(Reject::LengthMismatch);
     }
     scan::check_bytes(&frame.values)?;

@@ -219,7 +219,7 @@ fn check(shape: Shape, format: WireFormat, len: usize, frame: &CsiFrame) -> Resu
     let values = &frame.values;
     // With "LLTF only" the ESP32-CSI-Tool prints 128 numbers and still the length of the whole buffer.
     let lltf_only = format == WireFormat::CsiTool && values.len() == 128 && len > 128;
-    if (values.len() != len && !lltf_only) || values.len() % 2 != 0 {
+    if (values.len() != len && !lltf_only) || !values.len().is_multiple_of(2) {
         return Err(Reject::LengthMismatch);
     }
     if format != WireFormat::EspCsi15 {

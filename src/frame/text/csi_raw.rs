@@ -36,7 +36,7 @@ pub(super) fn line(body: &[u8], frame: &mut CsiFrame) -> Result<(Shape, usize), 
         let clean = hex.iter().all(u8::is_ascii_hexdigit);
         return Err(if clean { Reject::LengthMismatch } else { Reject::Interleaved });
     }
-    if len % 2 != 0 {
+    if !len.is_multiple_of(2) {
         return Err(Reject::LengthMismatch);
     }
     for pair in hex.chunks_exact(2) {
