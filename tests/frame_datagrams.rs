@@ -68,7 +68,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// 64 bins in FFT order with their zeros where a radio has them.
 fn natural(bin: usize) -> [i8; 2] {
-    if bin % 64 == 0 || (29..36).contains(&(bin % 64)) {
+    if bin.is_multiple_of(64) || (29..36).contains(&(bin % 64)) {
         [0, 0]
     } else {
         [(bin % 50) as i8 + 1, -((bin % 30) as i8) - 1]
