@@ -50,11 +50,8 @@ async fn first_connection_in_order() {
         json!({"occupied": "ON", "motion": "OFF", "why": "motion", "score": 0.5, "quality": 0.9,
                "since": "2026-11-30T22:00:00+02:00", "source": "simulated"})
     );
-    let events: Vec<Value> = all
-        .iter()
-        .filter(|s| s.topic.ends_with("/event"))
-        .map(|s| serde_json::from_str(&s.payload).unwrap())
-        .collect();
+    let events: Vec<Value> =
+        all.iter().filter(|s| s.topic.ends_with("/event")).map(|s| serde_json::from_str(&s.payload).unwrap()).collect();
     assert_eq!(events.len(), 2);
     assert_eq!((&events[0]["event_type"], &events[1]["event_type"]), (&json!("entered"), &json!("left")));
     assert!(events[0]["event_id"].as_str() < events[1]["event_id"].as_str());
@@ -209,17 +206,11 @@ async fn commands_are_carried_out_answered_refused_or_ignored() {
         serde_json::from_str(subscriber.on(&format!("aetherd/t1/response/{name}")).last().unwrap()).unwrap()
     };
     subscriber.until("the answer", |all| all.iter().any(|s| s.topic.ends_with("response/reload"))).await;
-    assert_eq!(
-        response(&subscriber, "reload"),
-        json!({"id": "7", "ok": true, "data": {"changed": 2}, "error": null})
-    );
+    assert_eq!(response(&subscriber, "reload"), json!({"id": "7", "ok": true, "data": {"changed": 2}, "error": null}));
 
     subscriber.publish("aetherd/t1/zone/bed/sensitivity/set", "2.5", false);
     let command = tokio::time::timeout(LIMIT, daemon.requests.recv()).await.unwrap().unwrap();
-    assert_eq!(
-        command.request,
-        aetherd::event::Request::SetSensitivity { zone: "bed".into(), value: 2.5 }
-    );
+    assert_eq!(command.request, aetherd::event::Request::SetSensitivity { zone: "bed".into(), value: 2.5 });
     drop(command.answer);
     subscriber.until("a refusal", |all| all.iter().any(|s| s.topic.ends_with("response/set_sensitivity"))).await;
     assert_eq!(response(&subscriber, "set_sensitivity")["ok"], false);
@@ -254,10 +245,7 @@ async fn states_are_throttled_by_kind_and_the_last_value_arrives() {
     let (port, _broker) = any_broker();
     let dir = tempfile::tempdir().unwrap();
     let subscriber = Subscriber::start(port, &["aetherd/#"]).await;
-    let daemon = Daemon::start(
-        aetherd::mqtt::Settings { score_interval_ms: 1_000, ..settings(port) },
-        dir.path(),
-    );
+    let daemon = Daemon::start(aetherd::mqtt::Settings { score_interval_ms: 1_000, ..settings(port) }, dir.path());
     let topic = "aetherd/t1/zone/bed/state";
     subscriber.until("the first state", |all| all.iter().any(|s| s.topic == topic)).await;
     for i in 0..40 {
@@ -291,8 +279,16 @@ async fn a_clean_stop_says_offline_itself_and_a_crash_leaves_it_to_the_will() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (port, path) = (broker.port, dir.path().to_path_buf());
     let daemon = runtime.spawn(async move { Daemon::start(settings(port), &path) }).await.unwrap();
-    subscriber.until("online again", |all| all.iter().filter(|s| s.payload == "online" && s.topic.ends_with("t1/status")).count() == 2).await;
+    subscriber
+        .until("online again", |all| {
+            all.iter().filter(|s| s.payload == "online" && s.topic.ends_with("t1/status")).count() == 2
+        })
+        .await;
     runtime.shutdown_background();
-    subscriber.until("the will", |all| all.iter().filter(|s| s.payload == "offline" && s.topic.ends_with("t1/status")).count() == 2).await;
+    subscriber
+        .until("the will", |all| {
+            all.iter().filter(|s| s.payload == "offline" && s.topic.ends_with("t1/status")).count() == 2
+        })
+        .await;
     drop(daemon);
 }

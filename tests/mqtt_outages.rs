@@ -45,8 +45,7 @@ struct Life {
 
 impl Life {
     async fn begin(port: u16, dir: &Path) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let dir: PathBuf = dir.to_path_buf();
         let quick = aetherd::mqtt::Settings { ack_timeout_ms: 500, connect_timeout_ms: 500, ..settings(port) };
         let daemon = runtime.spawn(async move { Daemon::start(quick, &dir) }).await.unwrap();
@@ -146,7 +145,14 @@ async fn events_across_outages() {
     eprintln!(
         "{events} events; outages: {} refused, {} stalled, {} broker restarted, {} broker killed; {} daemon deaths; \
          received {} messages, {} ids; last life had {} connections",
-        kinds[0], kinds[1], kinds[2], kinds[3], kinds[4], received.len(), unique.len(), status.connections_total
+        kinds[0],
+        kinds[1],
+        kinds[2],
+        kinds[3],
+        kinds[4],
+        received.len(),
+        unique.len(),
+        status.connections_total
     );
     let missing: Vec<&String> = appended.iter().filter(|id| !unique.contains(id)).collect();
     assert!(missing.is_empty(), "missing: {missing:?}");

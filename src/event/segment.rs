@@ -272,8 +272,8 @@ impl Store {
     }
 
     pub(super) fn status(&self) -> JournalStatus {
-        let lost = (self.lost > 0)
-            .then(|| format!("{} events were lost while the journal could not be written.", self.lost));
+        let lost =
+            (self.lost > 0).then(|| format!("{} events were lost while the journal could not be written.", self.lost));
         JournalStatus {
             last_seq: self.last_seq(),
             delivered: 0,

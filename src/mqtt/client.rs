@@ -149,7 +149,8 @@ impl Client {
             Ok(Some(_)) => {}
             Ok(None) => return Err(Failure::new(FailureKind::Host, format!("host `{host}` has no address"))),
             Err(e) => {
-                let text = format!("host `{host}` cannot be resolved ({e}): check the name and the DNS of this machine");
+                let text =
+                    format!("host `{host}` cannot be resolved ({e}): check the name and the DNS of this machine");
                 return Err(Failure::new(FailureKind::Host, text));
             }
         }
@@ -299,7 +300,9 @@ fn classify(error: &ConnectionError, settings: &Settings, client_id: &str, accep
     if let Some(tls) = find_tls_error(error) {
         let text = match tls {
             rustls::Error::InvalidCertificate(reason) => {
-                format!("the certificate of {broker} is not trusted ({reason}): check ca_file and that host is a name in it")
+                format!(
+                    "the certificate of {broker} is not trusted ({reason}): check ca_file and that host is a name in it"
+                )
             }
             rustls::Error::AlertReceived(alert) => {
                 format!("{broker} ends TLS with {alert:?}: check client_cert_file and client_key_file")

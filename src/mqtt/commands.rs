@@ -76,8 +76,7 @@ pub(super) fn parse(topics: &Topics, topic: &str, payload: &[u8], retain: bool, 
 }
 
 fn command(name: &str, payload: &[u8], zones: &[&str]) -> Parsed {
-    let refused =
-        |error: &str| Parsed::Refused { name: name.to_owned(), id: None, error: error.to_owned() };
+    let refused = |error: &str| Parsed::Refused { name: name.to_owned(), id: None, error: error.to_owned() };
     if payload.len() > MAX_BODY {
         return refused("the payload is longer than 16 KiB");
     }

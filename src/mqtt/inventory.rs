@@ -100,11 +100,7 @@ impl Inventory {
     pub fn plan(&self, wanted: &[Announcement], everything: bool, now_s: u64, forget_node_s: u64) -> Plan {
         let mut messages = Vec::new();
         let mut absent = Vec::new();
-        let mut after = Content {
-            version: VERSION,
-            devices: BTreeMap::new(),
-            to_clear: self.content.to_clear.clone(),
-        };
+        let mut after = Content { version: VERSION, devices: BTreeMap::new(), to_clear: self.content.to_clear.clone() };
         for (topic, entry) in &self.content.devices {
             if wanted.iter().any(|w| w.topic == *topic) {
                 continue;

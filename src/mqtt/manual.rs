@@ -59,11 +59,7 @@ pub async fn publish_discovery(
 ///
 /// # Errors
 /// If there is no connection or the broker refuses a message.
-pub async fn clear_discovery(
-    settings: &Settings,
-    state_dir: &Path,
-    snapshot: &Snapshot,
-) -> Result<usize, ManualError> {
+pub async fn clear_discovery(settings: &Settings, state_dir: &Path, snapshot: &Snapshot) -> Result<usize, ManualError> {
     let topics = settings.check()?;
     let mut inventory = Inventory::open(state_dir);
     let mut client = connect(settings).await?;
@@ -112,8 +108,7 @@ async fn connect(settings: &Settings) -> Result<Client, ManualError> {
 }
 
 async fn send(client: &mut Client, topic: &str, payload: &str) -> Result<(), ManualError> {
-    let message =
-        Message { topic: topic.to_owned(), payload: payload.to_owned(), acknowledged: true, retain: true };
+    let message = Message { topic: topic.to_owned(), payload: payload.to_owned(), acknowledged: true, retain: true };
     let receipt = client.publish(&message).map_err(|failure| ManualError::Connection(failure.text))?;
     let refused = || ManualError::NotAcknowledged(topic.to_owned());
     tokio::select! {

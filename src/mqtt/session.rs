@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::client::{Client, ClientEvent, Failure, FailureKind, Message, Received, Receipt};
+use super::client::{Client, ClientEvent, Failure, FailureKind, Message, Receipt, Received};
 use super::commands::{self, Answer, Command, Parsed, RateLimit};
 use super::connection::{Control, Worker};
 use super::discovery;
@@ -203,9 +203,7 @@ impl<'a> Session<'a> {
     fn plan_discovery(&mut self) {
         let Some(snapshot) = self.snapshot.clone() else { return };
         let shape = Shape::of(&snapshot);
-        let due = self.plan_everything
-            || self.shape.as_ref() != Some(&shape)
-            || self.planned_at.elapsed() >= REPLAN;
+        let due = self.plan_everything || self.shape.as_ref() != Some(&shape) || self.planned_at.elapsed() >= REPLAN;
         if self.plan.is_some() || !due {
             return;
         }
@@ -303,7 +301,8 @@ impl<'a> Session<'a> {
         }
         let now_ms = self.now_ms();
         if let Some((topic, payload)) = self.worker.throttle.take_due(now_ms) {
-            let diagnostic = topic == self.worker.topics.health() || topic.contains("/node/") && topic.ends_with("/state");
+            let diagnostic =
+                topic == self.worker.topics.health() || topic.contains("/node/") && topic.ends_with("/state");
             return Some((Token::Plain, Message { topic, payload, acknowledged: !diagnostic, retain: true }));
         }
         if self.events_in_flight < EVENT_WINDOW {

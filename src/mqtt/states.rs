@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use super::payload;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
 use super::throttle::{Offer, Rule, Throttle};
 use super::topics::Topics;
-use super::payload;
 
 /// Change of a motion score or a quality that is worth a message.
 const SCORE_DEAD_BAND: f64 = 0.1;

@@ -23,7 +23,11 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// `AETHERD_TEST_BROKER=embedded` behaves as if no mosquitto were installed.
 fn find(program: &str) -> Option<PathBuf> {
+    if std::env::var("AETHERD_TEST_BROKER").as_deref() == Ok("embedded") {
+        return None;
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     dirs.push("/usr/sbin".into());
@@ -44,7 +48,9 @@ impl Broker {
                 std::env::var("AETHERD_REQUIRE_MOSQUITTO").as_deref() != Ok("1"),
                 "mosquitto is required and not installed"
             );
-            eprintln!("skipped: this test restarts or configures the broker and needs mosquitto, which is not installed");
+            eprintln!(
+                "skipped: this test restarts or configures the broker and needs mosquitto, which is not installed"
+            );
             return None;
         }
         let mut broker = Self { child: None, dir: tempfile::tempdir().unwrap(), port: free_port() };
@@ -346,8 +352,7 @@ impl Daemon {
         let journal = Arc::new(Journal::open(&dir.join("journal"), small).unwrap());
         let (requests_tx, requests) = mpsc::channel(16);
         let (shutdown, shutdown_rx) = watch::channel(false);
-        let handle =
-            mqtt::spawn(settings, snapshots_rx, journal.clone(), requests_tx, dir, shutdown_rx).unwrap();
+        let handle = mqtt::spawn(settings, snapshots_rx, journal.clone(), requests_tx, dir, shutdown_rx).unwrap();
         Self { snapshots, journal, requests, shutdown, handle }
     }
 
