@@ -347,13 +347,23 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// State topics are emptied only once their devices are known to be gone.
+    fn may_clear(&self) -> bool {
+        self.plan.is_none() && self.snapshot.is_some()
+    }
+
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
         let mut wake = now + TICK;
         if self.outstanding > 0 {
             wake = wake.min(self.alive_at + Duration::from_millis(self.worker.settings.ack_timeout_ms));
         }
-        for at in [self.announce_at, self.clear_at].into_iter().flatten() {
+        if let Some(at) = self.announce_at {
+            wake = wake.min(at);
+        }
+        if let Some(at) = self.clear_at
+            && self.may_clear()
+        {
             wake = wake.min(at);
         }
         if now < self.states_from {
@@ -378,7 +388,7 @@ impl<'a> Session<'a> {
             self.states_from = now + Duration::from_millis(self.worker.settings.birth_settle_ms);
         }
         self.plan_discovery();
-        if self.clear_at.is_some_and(|at| now >= at) && self.plan.is_none() && self.snapshot.is_some() {
+        if self.clear_at.is_some_and(|at| now >= at) && self.may_clear() {
             self.clear_at = None;
             for topic in self.worker.inventory.to_clear() {
                 self.first.push_back((Token::Clear(topic.clone()), retained(topic, String::new())));

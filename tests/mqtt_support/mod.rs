@@ -126,8 +126,13 @@ pub fn any_broker() -> (u16, Option<Broker>) {
         std::env::var("AETHERD_REQUIRE_MOSQUITTO").as_deref() != Ok("1"),
         "mosquitto is required and not installed"
     );
-    eprintln!("mosquitto is not installed: this test uses the embedded broker");
-    (mqtt::embedded::start(0).unwrap().port(), None)
+    #[cfg(feature = "embedded-broker")]
+    {
+        eprintln!("mosquitto is not installed: this test uses the embedded broker");
+        (mqtt::embedded::start(0).unwrap().port(), None)
+    }
+    #[cfg(not(feature = "embedded-broker"))]
+    panic!("no broker: install mosquitto or build with the feature embedded-broker");
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
