@@ -8,6 +8,9 @@ use std::time::Duration;
 use mqtt_support::{Broker, Daemon, LIMIT, Seen, Subscriber, any_broker, draft, eventually, settings, snapshot, zone};
 use serde_json::{Value, json};
 
+/// Four documents, the status, four topics per zone, two per node, health.
+const RETAINED: usize = 4 + 1 + 2 * 4 + 2 + 1;
+
 fn position(all: &[Seen], topic: &str) -> usize {
     all.iter().position(|s| s.topic == topic).unwrap_or_else(|| panic!("{topic} never seen"))
 }
@@ -59,7 +62,7 @@ async fn first_connection_in_order() {
     // What is retained, and what is not.
     let late = Subscriber::start(port, &["#"]).await;
     late.until_on("aetherd/t1/status", "online").await;
-    late.until("retained states", |all| all.iter().filter(|s| s.retain).count() >= 4 + 1 + 3 + 2 + 1 + 4 + 1).await;
+    late.until("retained states", |all| all.iter().filter(|s| s.retain).count() >= RETAINED).await;
     assert!(late.all().iter().all(|s| !s.topic.ends_with("/event")), "events are not retained");
     let status = daemon.handle.status();
     assert!(status.connected && status.fault.is_none() && status.last_ack.is_some());
@@ -291,4 +294,54 @@ async fn a_clean_stop_says_offline_itself_and_a_crash_leaves_it_to_the_will() {
         })
         .await;
     drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn discovery_by_hand_is_published_and_cleared() {
+    let (port, _broker) = any_broker();
+    let dir = tempfile::tempdir().unwrap();
+    let subscriber = Subscriber::start(port, &["#"]).await;
+    let sent = aetherd::mqtt::publish_discovery(&settings(port), dir.path(), &snapshot()).await.unwrap();
+    assert_eq!(sent, 4);
+    subscriber.until("four documents", |all| all.len() == 4).await;
+    subscriber.clear();
+    let mut fewer = snapshot();
+    fewer.zones.pop();
+    // By the inventory, also what the configuration no longer has.
+    aetherd::mqtt::clear_discovery(&settings(port), dir.path(), &fewer).await.unwrap();
+    subscriber.until_on("aetherd/t1/health", "").await;
+    subscriber.until_on("aetherd/t1/zone/hall/state", "").await;
+    let all = subscriber.all();
+    assert!(all.iter().all(|s| s.payload.is_empty()));
+    assert_eq!(all.iter().filter(|s| s.topic.starts_with("homeassistant/device/")).count(), 4);
+    assert!(all[..4].iter().all(|s| s.topic.starts_with("homeassistant/")), "discovery first: {all:?}");
+    let late = Subscriber::start(port, &["homeassistant/#"]).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(late.all().is_empty(), "nothing is left: {:?}", late.all());
+}
+
+/// A task that waits for nothing may use no processor time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_idle() {
+    fn ticks() -> u64 {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+    let Some(broker) = Broker::mosquitto("allow_anonymous true") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for first in [snapshot(), aetherd::mqtt::Snapshot::default()] {
+        let daemon = Daemon::with_snapshot(settings(broker.port), dir.path(), first);
+        eventually("a connection", || daemon.handle.status().acknowledged_total > 0).await;
+        // Beyond every delay of the settings.
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let before = daemon.handle.status().published_total;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(daemon.handle.status().published_total, before);
+        daemon.stop().await;
+    }
+    // Alone in its process (nextest) this is the task's own time; beside other tests it says nothing.
+    if std::env::var_os("NEXTEST").is_some() {
+        assert!(ticks() < 100, "{} ticks of 10 ms in 5 s", ticks());
+    }
 }

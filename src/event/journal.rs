@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -158,13 +158,21 @@ impl Journal {
         })
     }
 
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().expect("nothing panics while it holds the store")
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().expect("nothing panics while it holds the tail")
+    }
+
     /// Numbers the event and stores it; it is on disk when this returns `Ok`.
     ///
     /// # Errors
     /// [`JournalError::Kept`] if the disk refused it: the event is then in memory, is delivered, and is written as soon
     /// as the disk is back ([`Journal::tick`]).
     pub fn append(&self, draft: EventDraft) -> Result<Event, JournalError> {
-        let mut store = self.store.lock().unwrap();
+        let mut store = self.store();
         let seq = store.next_seq();
         let event = Event {
             id: event_id(seq, draft.time),
@@ -177,7 +185,7 @@ impl Journal {
         let record = Record { seq, event };
         let result = store.append(record.clone(), self.delivered());
         {
-            let mut tail = self.tail.lock().unwrap();
+            let mut tail = self.tail();
             if tail.recent.len() == TAIL_EVENTS {
                 tail.recent.pop_front();
             }
@@ -198,7 +206,7 @@ impl Journal {
 
     /// Every event up to this sequence number is acknowledged.
     pub fn delivered(&self) -> u64 {
-        self.tail.lock().unwrap().delivered
+        self.tail().delivered
     }
 
     /// The oldest event that is not marked as delivered. Reads the disk if it is old.
@@ -214,7 +222,7 @@ impl Journal {
         if let Some(records) = self.recent_after(after, max) {
             return records;
         }
-        self.store.lock().unwrap().read_after(after, max)
+        self.store().read_after(after, max)
     }
 
     /// As [`Journal::undelivered_after`], from memory alone; `None` if the disk would have to be read.
@@ -222,7 +230,7 @@ impl Journal {
         if *self.newest.borrow() <= after {
             return Some(Vec::new());
         }
-        let tail = self.tail.lock().unwrap();
+        let tail = self.tail();
         if tail.recent.front().is_none_or(|r| r.seq > after + 1) {
             return None;
         }
@@ -231,13 +239,13 @@ impl Journal {
 
     /// Every event up to `seq` was acknowledged by the broker. Costs no disk access; [`Journal::tick`] saves it.
     pub fn mark_delivered(&self, seq: u64) {
-        let mut tail = self.tail.lock().unwrap();
+        let mut tail = self.tail();
         tail.delivered = tail.delivered.max(seq);
     }
 
     /// Whether there is a cursor position that [`Journal::tick`] has not saved yet.
     pub fn cursor_moved(&self) -> bool {
-        let tail = self.tail.lock().unwrap();
+        let tail = self.tail();
         tail.delivered > tail.saved
     }
 
@@ -245,7 +253,7 @@ impl Journal {
     /// moved, writes events that the disk refused before, removes old segments.
     pub fn tick(&self) {
         let due = {
-            let tail = self.tail.lock().unwrap();
+            let tail = self.tail();
             tail.delivered > tail.saved && tail.saved_at.elapsed() >= CURSOR_INTERVAL
         };
         self.housekeeping(due);
@@ -257,12 +265,12 @@ impl Journal {
     }
 
     fn housekeeping(&self, save_cursor: bool) {
-        let mut store = self.store.lock().unwrap();
+        let mut store = self.store();
         store.retry();
         if save_cursor {
             let delivered = self.delivered();
             let saved = store.save_cursor(delivered);
-            let mut tail = self.tail.lock().unwrap();
+            let mut tail = self.tail();
             tail.saved_at = Instant::now();
             if saved {
                 tail.saved = delivered;
@@ -274,7 +282,7 @@ impl Journal {
 
     /// Counts and condition.
     pub fn status(&self) -> JournalStatus {
-        let mut status = self.store.lock().unwrap().status();
+        let mut status = self.store().status();
         status.delivered = self.delivered();
         status
     }

@@ -269,3 +269,76 @@ fn node(topics: &Topics, snapshot: &Snapshot, node: &NodeView) -> Announcement {
         state_topics: vec![topics.node_availability(id), topics.node_state(id)],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::event::ZoneState;
+
+    fn snapshot() -> Snapshot {
+        let zone = |id: &str| ZoneView {
+            name: "Zone".into(),
+            area: None,
+            state: ZoneState {
+                zone: id.into(),
+                occupied: None,
+                moving: None,
+                why: None,
+                score: None,
+                quality: 0.0,
+                available: false,
+                since: None,
+                source: crate::types::Provenance::Sensed,
+            },
+            since: None,
+            hold_s: 30.0,
+            sensitivity: 1.0,
+        };
+        let node = NodeView {
+            id: "udp-192-168-1-50-3".into(),
+            name: "Node".into(),
+            available: true,
+            mac: None,
+            chip: None,
+            rate_hz: 0.0,
+            loss: None,
+            rssi_dbm: None,
+            noise_dbm: None,
+            channel: None,
+            frames: 0,
+            rejects: Vec::new(),
+            last_seen: None,
+        };
+        Snapshot { zones: vec![zone("bed"), zone("Bed-2")], nodes: vec![node], ..Snapshot::default() }
+    }
+
+    /// What Home Assistant drops a whole device for, and what collides.
+    #[test]
+    fn every_component_has_what_home_assistant_asks_for() {
+        let topics = Topics::new("aetherd", "pi-1", "homeassistant").unwrap();
+        let mut unique = HashSet::new();
+        let mut entities = HashSet::new();
+        for device in documents(&topics, &snapshot(), "http://pi:8080") {
+            let object_id = device.topic.split('/').nth(2).unwrap();
+            assert!(object_id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'), "{object_id}");
+            assert!(device.payload["origin"]["name"].is_string());
+            assert!(device.payload["device"]["identifiers"][0].is_string());
+            for (key, component) in device.payload["components"].as_object().unwrap() {
+                let platform = component["platform"].as_str().unwrap();
+                let id = component["unique_id"].as_str().unwrap();
+                assert!(unique.insert(id.to_owned()), "{id} twice");
+                let entity = component["default_entity_id"].as_str().unwrap();
+                assert!(entities.insert(entity.to_owned()), "{entity} twice");
+                let name = entity.strip_prefix(platform).and_then(|e| e.strip_prefix('.')).unwrap();
+                assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
+                let named = component.get("name").is_some() || component.get("device_class").is_some();
+                assert!(named && component.get("object_id").is_none(), "{key}");
+                let available = component.get("availability").or(device.payload.get("availability"));
+                assert!(available.is_some() || entity.ends_with("pi_1_connectivity"), "{entity}");
+            }
+        }
+    }
+}

@@ -65,14 +65,15 @@ pub async fn clear_discovery(settings: &Settings, state_dir: &Path, snapshot: &S
     let mut client = connect(settings).await?;
     let mut sent = 0;
     let configured = discovery::documents(&topics, snapshot, &settings.configuration_url);
-    let plan = inventory.plan(&configured, false, 0, 0);
-    inventory.commit(plan);
-    let plan = inventory.plan(&[], false, 0, 0);
-    for message in &plan.messages {
-        send(&mut client, &message.topic, &message.payload).await?;
-        sent += 1;
+    // First what only the inventory knows, then everything; documents of the first plan need not be sent.
+    for wanted in [&configured[..], &[]] {
+        let plan = inventory.plan(wanted, false, 0, 0);
+        for message in plan.messages.iter().filter(|m| m.payload.is_empty()) {
+            send(&mut client, &message.topic, &message.payload).await?;
+            sent += 1;
+        }
+        inventory.commit(plan);
     }
-    inventory.commit(plan);
     inventory.save().map_err(ManualError::Inventory)?;
     // Home Assistant must have dropped the entities before their topics are emptied, else it logs an error for each.
     tokio::time::sleep(Duration::from_millis(settings.clear_delay_ms)).await;

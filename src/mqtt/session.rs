@@ -6,23 +6,25 @@
 //! Messages are pulled, not pushed: whenever there is room in the window of unacknowledged messages, the most important
 //! one that is due is taken. So a slow broker delays states, each still with its newest value, and nothing piles up.
 
+mod received;
+mod stop;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::{Client, ClientEvent, Failure, FailureKind, Message, Receipt, Received};
-use super::commands::{self, Answer, Command, Parsed, RateLimit};
+use super::commands::{Answer, RateLimit};
 use super::connection::{Control, Worker};
 use super::discovery;
 use super::inventory::Plan;
 use super::snapshot::Snapshot;
 use super::states::{self, Shape};
-use crate::event::{Record, Request};
+use crate::event::Record;
 
 /// Unacknowledged messages at most.
 const WINDOW: usize = 48;
@@ -30,12 +32,6 @@ const WINDOW: usize = 48;
 const EVENT_WINDOW: usize = 16;
 /// Events read from the journal at a time.
 const EVENT_BATCH: usize = 64;
-/// Commands that wait for their answer at most.
-const MAX_PENDING_ANSWERS: usize = 16;
-/// How long a command waits for its answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How long a clean stop waits for the broker.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Longest sleep of the loop; what has no timer of its own is looked at this often.
 const TICK: Duration = Duration::from_secs(1);
 /// Discovery is planned again this often even if nothing changed, to forget nodes that are long gone.
@@ -351,13 +347,23 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// State topics are emptied only once their devices are known to be gone.
+    fn may_clear(&self) -> bool {
+        self.plan.is_none() && self.snapshot.is_some()
+    }
+
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
         let mut wake = now + TICK;
         if self.outstanding > 0 {
             wake = wake.min(self.alive_at + Duration::from_millis(self.worker.settings.ack_timeout_ms));
         }
-        for at in [self.announce_at, self.clear_at].into_iter().flatten() {
+        if let Some(at) = self.announce_at {
+            wake = wake.min(at);
+        }
+        if let Some(at) = self.clear_at
+            && self.may_clear()
+        {
             wake = wake.min(at);
         }
         if now < self.states_from {
@@ -382,7 +388,7 @@ impl<'a> Session<'a> {
             self.states_from = now + Duration::from_millis(self.worker.settings.birth_settle_ms);
         }
         self.plan_discovery();
-        if self.clear_at.is_some_and(|at| now >= at) && self.plan.is_none() && self.snapshot.is_some() {
+        if self.clear_at.is_some_and(|at| now >= at) && self.may_clear() {
             self.clear_at = None;
             for topic in self.worker.inventory.to_clear() {
                 self.first.push_back((Token::Clear(topic.clone()), retained(topic, String::new())));
@@ -392,104 +398,6 @@ impl<'a> Session<'a> {
             self.worker.lasting();
         }
         self.worker.journal_tick();
-    }
-
-    fn received(&mut self, message: Received) {
-        let snapshot = self.snapshot.clone().unwrap_or_default();
-        let zones: Vec<&str> = snapshot.zones.iter().map(|z| z.state.zone.as_str()).collect();
-        let parsed = commands::parse(&self.worker.topics, &message.topic, &message.payload, message.retain, &zones);
-        if let Parsed::Request { .. } | Parsed::Refused { .. } = parsed
-            && !self.rate.pass(self.now_ms())
-        {
-            tracing::warn!(topic = message.topic, "command dropped: too many commands");
-            self.worker.status.update(|s| s.commands_refused_total += 1);
-            return;
-        }
-        match parsed {
-            Parsed::Birth => {
-                let delay = match self.worker.settings.birth_delay_max_ms {
-                    0 => 0,
-                    max => self.worker.rng.random_range(0..=max),
-                };
-                tracing::info!(delay_ms = delay, "home assistant has started, announcing everything again");
-                self.announce_at = Some(Instant::now() + Duration::from_millis(delay));
-                self.worker.status.update(|s| s.home_assistant_seen = true);
-            }
-            Parsed::Ignored(None) => {}
-            Parsed::Ignored(Some(reason)) => {
-                tracing::warn!(topic = message.topic, reason, "message ignored");
-                self.worker.status.update(|s| s.commands_refused_total += 1);
-            }
-            Parsed::Refused { name, id, error } => {
-                tracing::warn!(command = name, error, "command refused");
-                self.worker.status.update(|s| s.commands_refused_total += 1);
-                self.push_answer(&name, id.as_deref(), &Err(error));
-            }
-            Parsed::Request { name, id, request } => {
-                self.worker.status.update(|s| s.commands_total += 1);
-                self.forward(name, id, request);
-            }
-        }
-    }
-
-    fn forward(&mut self, name: String, id: Option<String>, request: Request) {
-        if request == Request::Announce {
-            self.announce_at = Some(Instant::now());
-            return self.push_answer(&name, id.as_deref(), &Ok(serde_json::json!({})));
-        }
-        let (answer, outcome) = oneshot::channel();
-        let busy = self.answers.len() >= MAX_PENDING_ANSWERS;
-        if busy || self.worker.requests.try_send(Command { request, answer }).is_err() {
-            return self.push_answer(&name, id.as_deref(), &Err("the daemon is busy, try again".into()));
-        }
-        self.answers.spawn(async move {
-            let answer = match tokio::time::timeout(ANSWER_LIMIT, outcome).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Err("the daemon could not carry this out".into()),
-                Err(_) => Err("no answer within 10 seconds".into()),
-            };
-            (name, id, answer)
-        });
-    }
-
-    fn push_answer(&mut self, name: &str, id: Option<&str>, answer: &Answer) {
-        let message = Message {
-            topic: self.worker.topics.response(name),
-            payload: commands::response(id, answer),
-            acknowledged: true,
-            retain: false,
-        };
-        self.first.push_back((Token::Plain, message));
-    }
-
-    /// Publishes `offline` itself, since the broker sends no will after a clean disconnect. If the broker does not take
-    /// it, the socket is closed without a disconnect, and the will does it.
-    async fn stop(mut self) -> End {
-        let message = retained(self.worker.topics.status(), "offline".into());
-        if let Ok(receipt) = self.client.publish(&message) {
-            let limit = Instant::now() + STOP_LIMIT;
-            let client = &mut self.client;
-            let offline = async {
-                let receipt = receipt.acknowledged();
-                tokio::pin!(receipt);
-                loop {
-                    tokio::select! {
-                        good = &mut receipt => return good,
-                        event = client.next() => if let ClientEvent::Closed(_) = event { return false },
-                    }
-                }
-            };
-            let good = tokio::time::timeout_at(limit, offline).await.unwrap_or(false);
-            // Events acknowledged meanwhile need not be sent again after the restart.
-            while let Ok((token, good)) = self.acknowledged.try_recv() {
-                self.on_acknowledged(token, good);
-            }
-            if good {
-                self.collector.abort();
-                self.client.disconnect(STOP_LIMIT).await;
-            }
-        }
-        End::Stopped
     }
 }
 

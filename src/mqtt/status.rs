@@ -44,10 +44,10 @@ pub(super) struct SharedStatus(Arc<Mutex<MqttStatus>>);
 
 impl SharedStatus {
     pub(super) fn get(&self) -> MqttStatus {
-        self.0.lock().unwrap().clone()
+        self.0.lock().expect("nothing panics while it holds the status").clone()
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut MqttStatus)) {
-        change(&mut self.0.lock().unwrap());
+        change(&mut self.0.lock().expect("nothing panics while it holds the status"));
     }
 }

@@ -23,7 +23,11 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// `AETHERD_TEST_BROKER=embedded` behaves as if no mosquitto were installed.
 fn find(program: &str) -> Option<PathBuf> {
+    if std::env::var("AETHERD_TEST_BROKER").as_deref() == Ok("embedded") {
+        return None;
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     dirs.push("/usr/sbin".into());
@@ -122,8 +126,13 @@ pub fn any_broker() -> (u16, Option<Broker>) {
         std::env::var("AETHERD_REQUIRE_MOSQUITTO").as_deref() != Ok("1"),
         "mosquitto is required and not installed"
     );
-    eprintln!("mosquitto is not installed: this test uses the embedded broker");
-    (mqtt::embedded::start(0).unwrap().port(), None)
+    #[cfg(feature = "embedded-broker")]
+    {
+        eprintln!("mosquitto is not installed: this test uses the embedded broker");
+        (mqtt::embedded::start(0).unwrap().port(), None)
+    }
+    #[cfg(not(feature = "embedded-broker"))]
+    panic!("no broker: install mosquitto or build with the feature embedded-broker");
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
