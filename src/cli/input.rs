@@ -1,6 +1,6 @@
 //! Opening recordings, as `decode`, `replay` and `import` take them.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
@@ -27,7 +27,7 @@ fn parse_format(text: &str) -> Result<Format, String> {
 
 impl InputArgs {
     /// Opens one input; `-` is standard input, `archive.tar.bz2#member` one file of an archive.
-    pub(super) fn open(&self, path: &PathBuf) -> anyhow::Result<Reader> {
+    pub(super) fn open(&self, path: &Path) -> anyhow::Result<Reader> {
         let options = Options { rate_hz: self.rate_hz, udp_port: self.udp_port, ..Options::default() };
         recording::open(path, self.format, &options).with_context(|| format!("cannot read {}", path.display()))
     }

@@ -82,7 +82,7 @@ pub(super) fn run(common: &Common, args: &RecordArgs) -> anyhow::Result<u8> {
     complain("recording; what is recorded tells when somebody was at home: treat the file accordingly");
     block_on(record(settings, tape.clone(), args.r#for))?;
     let tape = Arc::into_inner(tape).context("a source still holds the recording")?;
-    let tape = tape.into_inner().unwrap();
+    let tape = tape.into_inner().expect("no holder panics");
     let written = tape.writer.finish()?;
     if let Some(error) = tape.failed {
         return Err(error).context("the recording was cut short; what was written can be read");
@@ -111,16 +111,16 @@ async fn record(
         let mut source = UdpSource::bind(addr, &settings.frames.udp)?;
         let (clock, tape) = (clock.clone(), tape.clone());
         tasks.spawn(async move {
-            if let Err(error) = source.run(&clock, &mut |c| tape.lock().unwrap().take(&c)).await {
+            if let Err(error) = source.run(&clock, &mut |c| tape.lock().expect("no holder panics").take(&c)).await {
                 tracing::error!(%error, "a source ended");
             }
         });
     }
     for (index, port) in (0u16..).zip(&settings.frames.serial) {
         let (clock, tape, port) = (clock.clone(), tape.clone(), port.clone());
-        tasks.spawn(async move { serial::run(&port, index, &clock, &mut |c| tape.lock().unwrap().take(&c)).await });
+        tasks.spawn(async move { serial::run(&port, index, &clock, &mut |c| tape.lock().expect("no holder panics").take(&c)).await });
     }
-    let failed = || tape.lock().unwrap().failed.is_some();
+    let failed = || tape.lock().expect("no holder panics").failed.is_some();
     wait_for_stop(limit, None, failed).await?;
     tasks.shutdown().await;
     Ok(())

@@ -140,10 +140,10 @@ pub(super) async fn wait_for_stop(
             _ = interrupt.recv() => return Ok(()),
             _ = terminate.recv() => return Ok(()),
             _ = hangup.recv() => {
-                if let Some(wish) = &wish {
-                    // A full queue holds the same wish already.
-                    drop(wish.try_send(()));
-                }
+                if let Some(wish) = &wish
+                    && wish.try_send(()).is_err() {
+                        tracing::debug!("a reload is already due");
+                    }
             }
             () = tokio::time::sleep_until(end) => return Ok(()),
             _ = look.tick() => if done() { return Ok(()) },

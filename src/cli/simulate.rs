@@ -1,7 +1,7 @@
 //! `aetherd simulate`: frames of a simulated room, by UDP or into a recording, with what is true beside them.
 
 use std::net::UdpSocket;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -94,7 +94,7 @@ pub(super) fn run(common: &Common, args: &SimulateArgs) -> anyhow::Result<u8> {
 
 fn write_recording(
     args: &SimulateArgs,
-    path: &PathBuf,
+    path: &Path,
     limit: Option<f64>,
     simulator: &mut Simulator,
 ) -> anyhow::Result<u8> {

@@ -50,12 +50,11 @@ pub(super) fn check(settings: &Settings) -> Vec<Problem> {
     zones(settings, p);
     nodes(settings, p);
     sources(settings, p);
-    if settings.mqtt.enabled {
-        if let Err(error) = settings.mqtt.check() {
+    if settings.mqtt.enabled
+        && let Err(error) = settings.mqtt.check() {
             let (what, cure) = split_cure(&error.to_string());
             p.add(Severity::Error, "mqtt", what, cure);
         }
-    }
     if settings.web.enabled && !settings.web.listen.ip().is_loopback() {
         p.add(
             Severity::Warning,
@@ -145,8 +144,8 @@ fn nodes(settings: &Settings, p: &mut Problems) {
                 "give `address` (and `node_id` if several boards share it), or `port` for one on a serial port",
             );
         }
-        if let Some(port) = &node.port {
-            if !settings.serial_ports().contains(port) {
+        if let Some(port) = &node.port
+            && !settings.serial_ports().contains(port) {
                 p.add(
                     Severity::Error,
                     &format!("{at}.port"),
@@ -154,7 +153,6 @@ fn nodes(settings: &Settings, p: &mut Problems) {
                     "add it as [[frames.serial]], or write it exactly as there",
                 );
             }
-        }
         if let Some(j) = settings.node[..i].iter().position(|n| n.effective_id() == node.effective_id()) {
             p.add(
                 Severity::Error,

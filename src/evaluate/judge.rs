@@ -16,11 +16,11 @@ pub const SENSITIVITIES: [f32; 7] = [0.5, 0.63, 0.8, 1.0, 1.25, 1.6, 2.0];
 /// Position of the default in [`SENSITIVITIES`].
 pub const DEFAULT: usize = 3;
 /// Balanced accuracy that counts as the same, so that noise does not move the sensitivity.
-pub const TIE: f64 = 0.005;
+pub(super) const TIE: f64 = 0.005;
 /// Length of a bootstrap block in seconds.
-pub const BLOCK_S: f64 = 5.0;
+pub(super) const BLOCK_S: f64 = 5.0;
 /// Bootstrap repeats.
-pub const REPEATS: usize = 1000;
+pub(super) const REPEATS: usize = 1000;
 
 /// What the zone said at one tick.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -221,7 +221,7 @@ impl Manifest {
                     message: message.to_owned(),
                 })
             };
-            if r.label.is_some() == !r.truth.is_empty() {
+            if r.label.is_some() != r.truth.is_empty() {
                 return wrong("expected either `label` for the whole file or a list `truth`, not both and not neither");
             }
             if r.truth.iter().any(|s| s.to_s.is_nan() || s.from_s.is_nan() || s.to_s <= s.from_s) {

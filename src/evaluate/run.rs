@@ -56,12 +56,12 @@ pub fn run_all(base: &Path, manifest: &Manifest, signal: &signal::Settings) -> R
                     let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     let Some(recording) = manifest.recording.get(i) else { break };
                     let result = run_one(base, recording, &manifest.evaluate, signal);
-                    *results[i].lock().unwrap() = Some(result);
+                    *results[i].lock().expect("no holder panics") = Some(result);
                 }
             });
         }
     });
-    results.into_iter().map(|r| r.into_inner().unwrap().expect("every recording was run")).collect()
+    results.into_iter().map(|r| r.into_inner().expect("no holder panics").expect("every recording was run")).collect()
 }
 
 /// Runs one recording.

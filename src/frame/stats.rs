@@ -38,8 +38,8 @@ impl LastFrame {
 fn channel_of(freq_mhz: u16) -> Option<u8> {
     match freq_mhz {
         2484 => Some(14),
-        2412..=2472 if (freq_mhz - 2407) % 5 == 0 => u8::try_from((freq_mhz - 2407) / 5).ok(),
-        5180..=5885 if (freq_mhz - 5000) % 5 == 0 => u8::try_from((freq_mhz - 5000) / 5).ok(),
+        2412..=2472 if (freq_mhz - 2407).is_multiple_of(5) => u8::try_from((freq_mhz - 2407) / 5).ok(),
+        5180..=5885 if (freq_mhz - 5000).is_multiple_of(5) => u8::try_from((freq_mhz - 5000) / 5).ok(),
         _ => None,
     }
 }

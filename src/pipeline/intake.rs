@@ -22,7 +22,7 @@ impl Intake {
     pub fn take(&mut self, captured: &Captured<'_>, hint: LineHint) {
         let (stats, queue) = (&self.stats, &self.queue);
         self.decoder.captured(captured, hint, &mut |node, item| {
-            stats.lock().unwrap().observe(node, captured.at, &item);
+            stats.lock().expect("no holder panics").observe(node, captured.at, &item);
             if let Item::Frame(frame) = item {
                 queue.push(frame);
             }

@@ -56,7 +56,7 @@ impl FrameQueue {
 
     /// Copies a frame in. When the queue is full, the oldest frame is dropped and counted for its node.
     pub fn push(&self, frame: &CsiFrame) {
-        let mut inner = self.inner.lock().unwrap();
+        let mut inner = self.inner.lock().expect("no holder panics");
         if inner.closed {
             return;
         }
@@ -76,9 +76,9 @@ impl FrameQueue {
 
     /// Takes the oldest frame into `slot`, waiting at most `patience` for one.
     pub fn pop(&self, slot: &mut CsiFrame, patience: Duration) -> Popped {
-        let inner = self.inner.lock().unwrap();
+        let inner = self.inner.lock().expect("no holder panics");
         let (mut inner, _) =
-            self.ready.wait_timeout_while(inner, patience, |i| i.waiting.is_empty() && !i.closed).unwrap();
+            self.ready.wait_timeout_while(inner, patience, |i| i.waiting.is_empty() && !i.closed).expect("no holder panics");
         match inner.waiting.pop_front() {
             Some(mut frame) => {
                 std::mem::swap(slot, &mut frame);
@@ -92,23 +92,23 @@ impl FrameQueue {
 
     /// No more frames come; what waits is still given out.
     pub fn close(&self) {
-        self.inner.lock().unwrap().closed = true;
+        self.inner.lock().expect("no holder panics").closed = true;
         self.ready.notify_all();
     }
 
     /// Frames that wait now.
     pub fn depth(&self) -> usize {
-        self.inner.lock().unwrap().waiting.len()
+        self.inner.lock().expect("no holder panics").waiting.len()
     }
 
     /// Frames dropped since the start.
     pub fn dropped(&self) -> u64 {
-        self.inner.lock().unwrap().dropped
+        self.inner.lock().expect("no holder panics").dropped
     }
 
     /// Frames of one node dropped since the start.
     pub fn dropped_of(&self, node: NodeKey) -> u64 {
-        let inner = self.inner.lock().unwrap();
+        let inner = self.inner.lock().expect("no holder panics");
         inner.dropped_by_node.iter().find(|(n, _)| *n == node).map_or(0, |(_, c)| *c)
     }
 }

@@ -21,7 +21,7 @@ const MARK_S: f64 = 10.0;
 const MARKS: usize = 7;
 
 /// What a snapshot is made of.
-pub struct Composer {
+pub(super) struct Composer {
     stats: Arc<Mutex<FrameStats>>,
     board: Arc<Board>,
     queue: Arc<FrameQueue>,
@@ -44,7 +44,7 @@ struct Mark {
 
 /// What changes from outside at every composition.
 #[derive(Debug, Clone, Default)]
-pub struct Moment {
+pub(super) struct Moment {
     /// The sensing clock now (a replay's: its last tick).
     pub now: SensingTime,
     /// Wall clock minus sensing clock, microseconds.
@@ -60,7 +60,7 @@ pub struct Moment {
 impl Composer {
     /// A composer of what is shared with the sources (`stats`, `queue`) and the sensing thread (`board`). `zones` are
     /// the configured ones, for their names and areas; `started` is the start as RFC 3339.
-    pub fn new(
+    pub(super) fn new(
         stats: Arc<Mutex<FrameStats>>,
         board: Arc<Board>,
         queue: Arc<FrameQueue>,
@@ -74,17 +74,17 @@ impl Composer {
     }
 
     /// New names and zones.
-    pub fn rename(&mut self, directory: Directory, zones: Vec<ZoneSettings>) {
+    pub(super) fn rename(&mut self, directory: Directory, zones: Vec<ZoneSettings>) {
         (self.directory, self.zones) = (directory, zones);
     }
 
     /// No board has given a frame since the start.
-    pub fn nothing_heard(&self) -> bool {
-        self.stats.lock().unwrap().nodes().all(|(_, s)| s.frames == 0)
+    pub(super) fn nothing_heard(&self) -> bool {
+        self.stats.lock().expect("no holder panics").nodes().all(|(_, s)| s.frames == 0)
     }
 
     /// The snapshot of this moment.
-    pub fn compose(&mut self, moment: Moment) -> Snapshot {
+    pub(super) fn compose(&mut self, moment: Moment) -> Snapshot {
         self.warn_shared_ids();
         let view = self.board.read();
         let zones = view.zones.into_iter().map(|z| {
@@ -113,7 +113,7 @@ impl Composer {
     }
 
     fn nodes(&mut self, moment: &Moment) -> Vec<NodeView> {
-        let stats = self.stats.lock().unwrap();
+        let stats = self.stats.lock().expect("no holder panics");
         let mut nodes: Vec<NodeView> = Vec::new();
         for (key, s) in stats.nodes().filter(|(_, s)| s.frames > 0) {
             let who = self.directory.identify(*key);
@@ -159,7 +159,7 @@ impl Composer {
     /// Old firmware lets every board call itself 1: both work, as they are told apart by address, but it is worth a
     /// word, once per id.
     fn warn_shared_ids(&mut self) {
-        let stats = self.stats.lock().unwrap();
+        let stats = self.stats.lock().expect("no holder panics");
         let mut seen: Vec<(u8, std::net::IpAddr)> = Vec::new();
         for (key, _) in stats.nodes().filter(|(_, s)| s.frames > 0) {
             let NodeKey::Udp { addr, id } = *key else { continue };
@@ -175,8 +175,8 @@ impl Composer {
     }
 
     /// Everything refused that belongs to no accepted board, by reason: junk on the port, wrong formats.
-    pub fn strangers(&self) -> Vec<(&'static str, u64)> {
-        let stats = self.stats.lock().unwrap();
+    pub(super) fn strangers(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.stats.lock().expect("no holder panics");
         let overflow = stats.overflow();
         let rejects = Reject::ALL.iter().map(|r| (r.name(), overflow.rejected(*r)));
         let others = Other::ALL.iter().map(|o| (o.name(), overflow.other(*o)));

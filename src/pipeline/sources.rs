@@ -10,7 +10,7 @@ use crate::pipeline::intake::Intake;
 ///
 /// # Errors
 /// If a socket cannot be opened.
-pub fn spawn_live(
+pub(super) fn spawn_live(
     settings: &Settings,
     clock: &SensingClock,
     intake: &dyn Fn() -> Intake,

@@ -18,7 +18,7 @@ use crate::types::{NodeKey, Provenance, SensingTime};
 
 /// How time passes while no frame comes.
 #[derive(Debug, Clone)]
-pub enum TimeBase {
+pub(super) enum TimeBase {
     /// Live: by the host's clock.
     Clock(SensingClock),
     /// A replay: only by frames.
@@ -27,7 +27,7 @@ pub enum TimeBase {
 
 /// Changes while running.
 #[derive(Debug)]
-pub enum Control {
+pub(super) enum Control {
     /// New zones, names and occupancy settings.
     Reconfigure(Box<(event::Settings, Vec<ZoneSettings>, Directory, Provenance)>),
     /// Hold time of a zone, seconds.
@@ -37,7 +37,7 @@ pub enum Control {
 }
 
 /// What the thread works with.
-pub struct Wiring {
+pub(super) struct Wiring {
     /// Frames.
     pub queue: Arc<FrameQueue>,
     /// Changes.
@@ -62,7 +62,7 @@ const SHOW_EVERY_MICROS: i64 = 1_000_000;
 ///
 /// # Errors
 /// If the system gives no thread.
-pub fn spawn(
+pub(super) fn spawn(
     mut sensing: Sensing,
     wiring: Wiring,
     mut on_events: impl FnMut(&[Draft]) + Send + 'static,

@@ -10,7 +10,7 @@ use crate::event::{ZoneSettings, write_atomically};
 
 /// What was set for one zone.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct ZoneTuning {
+pub(super) struct ZoneTuning {
     /// Hold time, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_s: Option<f32>,
@@ -21,14 +21,14 @@ pub struct ZoneTuning {
 
 /// All of it, with the file it lives in.
 #[derive(Debug, Default)]
-pub struct Tuning {
+pub(super) struct Tuning {
     path: Option<PathBuf>,
     zones: BTreeMap<String, ZoneTuning>,
 }
 
 impl Tuning {
     /// Reads `tuning.json` in the state directory. What cannot be read is reported and taken as nothing.
-    pub fn load(state_dir: &Path) -> Self {
+    pub(super) fn load(state_dir: &Path) -> Self {
         let path = state_dir.join("tuning.json");
         let zones = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
@@ -45,7 +45,7 @@ impl Tuning {
     }
 
     /// The zones with what was set for them.
-    pub fn apply(&self, zones: &[ZoneSettings]) -> Vec<ZoneSettings> {
+    pub(super) fn apply(&self, zones: &[ZoneSettings]) -> Vec<ZoneSettings> {
         let mut zones = zones.to_vec();
         for zone in &mut zones {
             if let Some(t) = self.zones.get(&zone.effective_id()) {
@@ -60,7 +60,7 @@ impl Tuning {
     ///
     /// # Errors
     /// If the file cannot be written; the change holds until the next start all the same.
-    pub fn change(&mut self, zone: &str, change: impl FnOnce(&mut ZoneTuning)) -> io::Result<()> {
+    pub(super) fn change(&mut self, zone: &str, change: impl FnOnce(&mut ZoneTuning)) -> io::Result<()> {
         change(self.zones.entry(zone.to_owned()).or_default());
         let Some(path) = &self.path else { return Ok(()) };
         let bytes = serde_json::to_vec_pretty(&self.zones).map_err(io::Error::from)?;
@@ -85,6 +85,6 @@ mod tests {
         assert_eq!((applied[0].hold_s, applied[0].sensitivity), (Some(12.0), Some(2.0)));
         assert_eq!(applied[1], other);
         std::fs::write(dir.path().join("tuning.json"), "{").unwrap();
-        assert_eq!(Tuning::load(dir.path()).apply(&[other.clone()]), [other]);
+        assert_eq!(Tuning::load(dir.path()).apply(std::slice::from_ref(&other)), [other]);
     }
 }

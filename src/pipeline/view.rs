@@ -9,7 +9,7 @@ use crate::types::SensingTime;
 
 /// One zone as the sensing thread has it.
 #[derive(Debug, Clone)]
-pub struct ZoneNow {
+pub(super) struct ZoneNow {
     /// State.
     pub state: ZoneState,
     /// Hold time in force, seconds.
@@ -20,7 +20,7 @@ pub struct ZoneNow {
 
 /// Everything shown at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub(super) struct View {
     /// Zones in the order of the configuration.
     pub zones: Vec<ZoneNow>,
     /// The last tick.
@@ -29,7 +29,7 @@ pub struct View {
 
 /// The place where it is shown.
 #[derive(Debug, Default)]
-pub struct Board {
+pub(super) struct Board {
     view: Mutex<View>,
     changed: Notify,
 }
@@ -37,8 +37,8 @@ pub struct Board {
 impl Board {
     /// Shows the zones as of `at` (`None`: the time shown stays). Reuses what is there, so that an unchanged set of
     /// zones allocates nothing.
-    pub fn show(&self, at: Option<SensingTime>, zones: &Zones, wake: bool) {
-        let mut view = self.view.lock().unwrap();
+    pub(super) fn show(&self, at: Option<SensingTime>, zones: &Zones, wake: bool) {
+        let mut view = self.view.lock().expect("no holder panics");
         view.at = at.unwrap_or(view.at);
         let tuning = |i| zones.tuning(i).unwrap_or((0.0, 1.0));
         if view.zones.len() == zones.states().len() {
@@ -64,12 +64,12 @@ impl Board {
     }
 
     /// A copy of what is shown.
-    pub fn read(&self) -> View {
-        self.view.lock().unwrap().clone()
+    pub(super) fn read(&self) -> View {
+        self.view.lock().expect("no holder panics").clone()
     }
 
     /// Waits until something changed.
-    pub async fn changed(&self) {
+    pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 }

@@ -116,7 +116,6 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
     add("build_info", "Version", Gauge, vec![(Labels(vec![("version", snapshot.version.clone())]), 1.0)]);
 
     let mut text = String::new();
-    // Writing to a String cannot fail.
-    drop(encode(&mut text, &registry));
+    encode(&mut text, &registry).expect("writing to a String cannot fail");
     text
 }

@@ -169,7 +169,7 @@ async fn watch_until_end(
                 let snapshot = snapshots.borrow().clone();
                 let view = View {
                     snapshot: &snapshot,
-                    messages: &std::mem::take(&mut *messages.lock().unwrap()),
+                    messages: &std::mem::take(&mut *messages.lock().expect("no holder panics")),
                     connected: daemon.mqtt_status().is_some_and(|s| s.connected),
                     elapsed: started.elapsed(),
                 };
@@ -187,7 +187,7 @@ async fn watch(settings: mqtt::Settings, messages: Arc<Mutex<Vec<Message>>>, sta
     let seen = mqtt::observe(&settings, &filters, |topic, payload, retained| {
         let payload = String::from_utf8_lossy(payload).into_owned();
         let at = started.elapsed();
-        messages.lock().unwrap().push(Message { at, topic: topic.to_owned(), payload, retained });
+        messages.lock().expect("no holder panics").push(Message { at, topic: topic.to_owned(), payload, retained });
     });
     if let Err(error) = seen.await {
         tracing::error!(%error, "the view of the broker ended");
