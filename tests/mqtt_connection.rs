@@ -236,7 +236,8 @@ async fn a_large_message_does_not_end_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let subscriber = Subscriber::start(port, &["aetherd/t1/response/#"]).await;
     let daemon = Daemon::start(settings(port), dir.path());
-    eventually("a connection", || daemon.handle.status().connected).await;
+    // Accepted is not yet subscribed; acknowledged states come after the subscription.
+    eventually("states", || daemon.handle.status().acknowledged_total > 10).await;
     subscriber.publish("aetherd/t1/cmd/reload", &"x".repeat(200 << 10), false);
     subscriber.until("a refusal", |all| all.iter().any(|s| s.payload.contains("16 KiB"))).await;
     assert_eq!(daemon.handle.status().connections_total, 1);
