@@ -35,13 +35,8 @@ fn a_frame_costs_no_allocation_after_the_first_seconds() {
     let inputs = inputs("house");
     let zones = [ZoneSettings { name: "Home".into(), ..ZoneSettings::default() }];
     let directory = Directory::new(&[], &zones, Vec::new());
-    let mut sensing = Sensing::new(
-        Default::default(),
-        event::Settings::default(),
-        &zones,
-        directory,
-        Provenance::Simulated,
-    );
+    let mut sensing =
+        Sensing::new(Default::default(), event::Settings::default(), &zones, directory, Provenance::Simulated);
     let mut decoder = Decoder::new(DecoderSettings::default());
     let mut stats = FrameStats::new(256);
     let queue = FrameQueue::new(64);
@@ -76,7 +71,11 @@ fn a_frame_costs_no_allocation_after_the_first_seconds() {
         let mut after = before;
         let counted = allocation_counter::measure(|| after = step(input)).count_total;
         // An event carries names and may allocate; a frame, a tick and a changed state may not.
-        if after.2 > before.2 { with_events += counted } else { without += counted }
+        if after.2 > before.2 {
+            with_events += counted
+        } else {
+            without += counted
+        }
         before = after;
     }
     let (frames, ticks, events) = before;

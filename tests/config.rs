@@ -51,7 +51,9 @@ fn the_shipped_file_names_every_key() {
         let last = key.rsplit('.').next().unwrap();
         let named = text.lines().any(|l| {
             let l = l.trim_start_matches('#').trim_start();
-            l.starts_with(&format!("{last} =")) || l.starts_with(&format!("[[{last}]]")) || l.starts_with(&format!("[[frames.{last}]]"))
+            l.starts_with(&format!("{last} ="))
+                || l.starts_with(&format!("[[{last}]]"))
+                || l.starts_with(&format!("[[frames.{last}]]"))
         });
         assert!(named, "{key} is not explained in config/aetherd.toml");
     }
@@ -60,11 +62,22 @@ fn the_shipped_file_names_every_key() {
 #[test]
 fn the_commented_examples_of_the_shipped_file_are_valid() {
     let text = fs::read_to_string(shipped()).unwrap();
-    let is_example = |l: &str| l.strip_prefix('#').is_some_and(|r| r.starts_with(|c: char| c.is_ascii_lowercase() || c == '['));
+    let is_example =
+        |l: &str| l.strip_prefix('#').is_some_and(|r| r.starts_with(|c: char| c.is_ascii_lowercase() || c == '['));
     let uncommented: String = text
         .lines()
         .map(|l| if is_example(l) { &l[1..] } else { l })
-        .map(|l| if l.starts_with("port = \"/dev/serial/by-id/...\"") || l.starts_with("ca_file") || l.starts_with("client_") || l.starts_with("password_file") { "" } else { l })
+        .map(|l| {
+            if l.starts_with("port = \"/dev/serial/by-id/...\"")
+                || l.starts_with("ca_file")
+                || l.starts_with("client_")
+                || l.starts_with("password_file")
+            {
+                ""
+            } else {
+                l
+            }
+        })
         .map(|l| format!("{l}\n"))
         .collect();
     let loaded = load_text(&uncommented).unwrap_or_else(|e| panic!("{e}"));
@@ -105,12 +118,16 @@ fn conf_d_environment_and_flags_come_in_this_order() {
     let path = dir.path().join("aetherd.toml");
     fs::write(&path, "[mqtt]\nhost = \"file\"\nuser = \"file\"\ninstance = \"file\"\nbase_topic = \"file\"\n").unwrap();
     fs::create_dir(dir.path().join("conf.d")).unwrap();
-    fs::write(dir.path().join("conf.d/10.toml"), "[mqtt]\nuser = \"d\"\ninstance = \"d\"\nbase_topic = \"d\"\n").unwrap();
+    fs::write(dir.path().join("conf.d/10.toml"), "[mqtt]\nuser = \"d\"\ninstance = \"d\"\nbase_topic = \"d\"\n")
+        .unwrap();
     fs::write(dir.path().join("conf.d/ignored.txt"), "nonsense").unwrap();
     let env = [("AETHERD_MQTT__INSTANCE", "env"), ("AETHERD_MQTT__BASE_TOPIC", "env"), ("OTHER", "x")];
     let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
     let m = load(Some(&path), env, &["mqtt.base_topic=flag".to_owned()]).unwrap().settings.mqtt;
-    assert_eq!((m.host.as_str(), m.user.as_str(), m.instance.as_str(), m.base_topic.as_str()), ("file", "d", "env", "flag"));
+    assert_eq!(
+        (m.host.as_str(), m.user.as_str(), m.instance.as_str(), m.base_topic.as_str()),
+        ("file", "d", "env", "flag")
+    );
 }
 
 #[test]

@@ -118,7 +118,9 @@ async fn record(
     }
     for (index, port) in (0u16..).zip(&settings.frames.serial) {
         let (clock, tape, port) = (clock.clone(), tape.clone(), port.clone());
-        tasks.spawn(async move { serial::run(&port, index, &clock, &mut |c| tape.lock().expect("no holder panics").take(&c)).await });
+        tasks.spawn(async move {
+            serial::run(&port, index, &clock, &mut |c| tape.lock().expect("no holder panics").take(&c)).await
+        });
     }
     let failed = || tape.lock().expect("no holder panics").failed.is_some();
     wait_for_stop(limit, None, failed).await?;

@@ -51,10 +51,11 @@ pub(super) fn check(settings: &Settings) -> Vec<Problem> {
     nodes(settings, p);
     sources(settings, p);
     if settings.mqtt.enabled
-        && let Err(error) = settings.mqtt.check() {
-            let (what, cure) = split_cure(&error.to_string());
-            p.add(Severity::Error, "mqtt", what, cure);
-        }
+        && let Err(error) = settings.mqtt.check()
+    {
+        let (what, cure) = split_cure(&error.to_string());
+        p.add(Severity::Error, "mqtt", what, cure);
+    }
     if settings.web.enabled && !settings.web.listen.ip().is_loopback() {
         p.add(
             Severity::Warning,
@@ -145,14 +146,15 @@ fn nodes(settings: &Settings, p: &mut Problems) {
             );
         }
         if let Some(port) = &node.port
-            && !settings.serial_ports().contains(port) {
-                p.add(
-                    Severity::Error,
-                    &format!("{at}.port"),
-                    format!("`{port}` is not among the serial sources"),
-                    "add it as [[frames.serial]], or write it exactly as there",
-                );
-            }
+            && !settings.serial_ports().contains(port)
+        {
+            p.add(
+                Severity::Error,
+                &format!("{at}.port"),
+                format!("`{port}` is not among the serial sources"),
+                "add it as [[frames.serial]], or write it exactly as there",
+            );
+        }
         if let Some(j) = settings.node[..i].iter().position(|n| n.effective_id() == node.effective_id()) {
             p.add(
                 Severity::Error,

@@ -77,8 +77,10 @@ impl FrameQueue {
     /// Takes the oldest frame into `slot`, waiting at most `patience` for one.
     pub fn pop(&self, slot: &mut CsiFrame, patience: Duration) -> Popped {
         let inner = self.inner.lock().expect("no holder panics");
-        let (mut inner, _) =
-            self.ready.wait_timeout_while(inner, patience, |i| i.waiting.is_empty() && !i.closed).expect("no holder panics");
+        let (mut inner, _) = self
+            .ready
+            .wait_timeout_while(inner, patience, |i| i.waiting.is_empty() && !i.closed)
+            .expect("no holder panics");
         match inner.waiting.pop_front() {
             Some(mut frame) => {
                 std::mem::swap(slot, &mut frame);
