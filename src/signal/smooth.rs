@@ -1,0 +1,216 @@
+//! The statistic: how much the smooth part of the profile across the bins changes over a lag, in units of the noise.
+//!
+//! *In*: gain-free profiles (amplitude of each bin divided by the frame's mean) with their times. *Out*: a level per lag.
+//!
+//! Each profile is projected on an orthonormal cosine basis across the bins (DCT-II). A body adds paths a few metres
+//! longer than the direct one, and a path of d metres turns once in c/d hertz: over 20 MHz that is a profile that bends
+//! once or twice. So motion shows in the lowest three components, while receiver noise is white across the bins and
+//! shows in all of them alike. The differences of the rough components measure it in the very frames that are judged.
+//! A constant factor has no part in either. Logarithms keep one corrupted frame from carrying a window.
+
+use super::rate::median;
+
+/// Smooth components, 1 to 3. Component 0 is the mean, which gain normalisation has taken away.
+pub(super) const SMOOTH: usize = 3;
+/// Lowest rough component: a third of the bins, and not below this one.
+const ROUGH_FROM: usize = 16;
+/// Frames kept. At most 3 s are looked at.
+pub(super) const KEEP: usize = 512;
+/// A pair of frames stands for lag h if it is 0.7 h to 2.4 h apart.
+const LAG_LOW: f64 = 0.7;
+const LAG_HIGH: f64 = 2.4;
+/// Least noise of a component of a profile of mean 1, squared: that of an exact series is not 0.
+const LEAST_NOISE: f64 = 1e-9;
+const LANES: usize = 8;
+
+/// The cosine basis for a number of bins: smooth and rough rows, bin by bin.
+#[derive(Debug, Clone)]
+pub(super) struct Basis {
+    bins: usize,
+    rough: usize,
+    /// Rough rows, padded to whole lanes with zeros.
+    padded: usize,
+    smooth_rows: Vec<[f32; SMOOTH]>,
+    rough_rows: Vec<f32>,
+}
+
+impl Basis {
+    /// Fewest bins for which smooth and rough can be told apart.
+    pub(super) const LEAST_BINS: usize = 24;
+
+    pub(super) fn new(bins: usize) -> Self {
+        let first = ROUGH_FROM.max(bins / 3) + 1;
+        let rough = bins.saturating_sub(first);
+        let padded = rough.div_ceil(LANES) * LANES;
+        let row = |k: usize, n: usize| {
+            let angle = std::f64::consts::PI * (n as f64 + 0.5) * k as f64 / bins as f64;
+            ((2.0 / bins as f64).sqrt() * angle.cos()) as f32
+        };
+        let smooth_rows = (0..bins).map(|n| std::array::from_fn(|k| row(k + 1, n))).collect();
+        let mut rough_rows = vec![0.0; bins * padded];
+        for n in 0..bins {
+            for k in 0..rough {
+                rough_rows[n * padded + k] = row(first + k, n);
+            }
+        }
+        Self { bins, rough, padded, smooth_rows, rough_rows }
+    }
+}
+
+/// What one lag says about a window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Level {
+    /// Pairs of frames that went in.
+    pub(super) pairs: usize,
+    /// Noise per component of one profile (variance; the profile's mean is 1).
+    pub(super) noise: f64,
+    /// Natural logarithm of the change of the smooth components in units of the noise.
+    pub(super) ln_change: f64,
+}
+
+/// The last [`KEEP`] projected profiles of a segment, contiguous, oldest first.
+#[derive(Debug, Clone)]
+pub(super) struct History {
+    basis: Basis,
+    /// The frames kept are `start..times.len()`.
+    start: usize,
+    times: Vec<f64>,
+    smooth: Vec<[f32; SMOOTH]>,
+    rough: Vec<f32>,
+    rssi: Vec<f32>,
+    pair_noise: Vec<f64>,
+    pair_change: Vec<[f32; SMOOTH]>,
+}
+
+impl History {
+    pub(super) fn new(basis: Basis) -> Self {
+        let room = 2 * KEEP;
+        Self {
+            start: 0,
+            times: Vec::with_capacity(room),
+            smooth: Vec::with_capacity(room),
+            rough: Vec::with_capacity(room * basis.padded),
+            rssi: Vec::with_capacity(room),
+            pair_noise: Vec::with_capacity(room),
+            pair_change: Vec::with_capacity(room),
+            basis,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.start = 0;
+        self.times.clear();
+        self.smooth.clear();
+        self.rough.clear();
+        self.rssi.clear();
+    }
+
+    /// Times of the frames kept, seconds.
+    pub(super) fn times(&self) -> &[f64] {
+        &self.times[self.start..]
+    }
+
+    /// True once frames have begun to fall out of the history.
+    pub(super) fn is_full(&self) -> bool {
+        self.times().len() == KEEP
+    }
+
+    /// Adds a profile of as many values as the basis has bins, later than all before; `rssi_dbm` NaN where unknown.
+    pub(super) fn push(&mut self, t_s: f64, profile: &[f32], rssi_dbm: f32) {
+        debug_assert_eq!(profile.len(), self.basis.bins);
+        let padded = self.basis.padded;
+        if self.times.len() == 2 * KEEP {
+            // The newer half moves to the front, so that a window is always one slice.
+            self.times.drain(..self.start);
+            self.smooth.drain(..self.start);
+            self.rough.drain(..self.start * padded);
+            self.rssi.drain(..self.start);
+            self.start = 0;
+        }
+        let mut smooth = [0.0f32; SMOOTH];
+        for (row, x) in self.basis.smooth_rows.iter().zip(profile) {
+            for (y, m) in smooth.iter_mut().zip(row) {
+                *y += m * x;
+            }
+        }
+        let begin = self.rough.len();
+        self.rough.resize(begin + padded, 0.0);
+        let rough = &mut self.rough[begin..];
+        for (row, x) in self.basis.rough_rows.chunks_exact(padded.max(1)).zip(profile) {
+            for (y, m) in rough.iter_mut().zip(row) {
+                *y += m * x;
+            }
+        }
+        self.times.push(t_s);
+        self.smooth.push(smooth);
+        self.rssi.push(rssi_dbm);
+        self.start = self.times.len().saturating_sub(KEEP).max(self.start);
+    }
+
+    /// Positions of the frames with `from_s <= t <= to_s`, for [`level`](Self::level).
+    pub(super) fn window(&self, from_s: f64, to_s: f64) -> std::ops::Range<usize> {
+        let times = self.times();
+        let first = times.partition_point(|t| *t < from_s);
+        let end = times.partition_point(|t| *t <= to_s).max(first);
+        self.start + first..self.start + end
+    }
+
+    /// Mean signal strength over a window, where known.
+    pub(super) fn rssi(&self, window: std::ops::Range<usize>) -> Option<f32> {
+        let known = self.rssi[window].iter().filter(|r| !r.is_nan());
+        let (n, sum) = known.fold((0u16, 0.0), |(n, sum), r| (n + 1, sum + r));
+        (n > 0).then(|| sum / f32::from(n))
+    }
+
+    /// The change over lag `lag_s` in a window.
+    ///
+    /// Each frame is paired with the latest one at least 0.7 lags older and with that one's predecessor: the second
+    /// cancels patterns that alternate from frame to frame. The noise is the median over the pairs, so that single
+    /// corrupted frames do not raise it.
+    pub(super) fn level(&mut self, window: std::ops::Range<usize>, lag_s: f64) -> Level {
+        self.pair_noise.clear();
+        self.pair_change.clear();
+        let padded = self.basis.padded;
+        let mut after = window.start;
+        for j in window.clone() {
+            let t = self.times[j];
+            while after < j && self.times[after] <= t - LAG_LOW * lag_s + 1e-9 {
+                after += 1;
+            }
+            for i in (after.saturating_sub(2)..after).filter(|i| *i >= window.start) {
+                if t - self.times[i] > LAG_HIGH * lag_s {
+                    continue;
+                }
+                let rough = half_square_distance(
+                    &self.rough[j * padded..(j + 1) * padded],
+                    &self.rough[i * padded..(i + 1) * padded],
+                );
+                self.pair_noise.push(f64::from(rough) / self.basis.rough as f64);
+                let (a, b) = (&self.smooth[j], &self.smooth[i]);
+                self.pair_change.push(std::array::from_fn(|k| 0.5 * (a[k] - b[k]) * (a[k] - b[k])));
+            }
+        }
+        let pairs = self.pair_noise.len();
+        if pairs == 0 {
+            return Level { pairs, noise: LEAST_NOISE, ln_change: 0.0 };
+        }
+        let noise = median(&mut self.pair_noise).max(LEAST_NOISE);
+        let sum: f64 = self
+            .pair_change
+            .iter()
+            .map(|d| d.iter().map(|q| 1.0 + f64::from(*q) / noise).product::<f64>().ln())
+            .sum();
+        Level { pairs, noise, ln_change: sum / (SMOOTH * pairs) as f64 }
+    }
+}
+
+/// Half the squared distance of two rows of whole lanes.
+fn half_square_distance(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0f32; LANES];
+    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += (a - b) * (a - b);
+        }
+    }
+    0.5 * sums.iter().sum::<f32>()
+}
