@@ -47,6 +47,7 @@ pub(super) fn check(settings: &Settings) -> Vec<Problem> {
         );
     }
     occupancy(settings, p);
+    signal(settings, p);
     zones(settings, p);
     nodes(settings, p);
     sources(settings, p);
@@ -82,6 +83,11 @@ fn occupancy(settings: &Settings, p: &mut Problems) {
     p.range("occupancy.dwell_min_motion_s", o.dwell_min_motion_s, (0.0, 3600.0));
     p.range("occupancy.still_after_s", o.still_after_s, (1.0, 600.0));
     p.range("occupancy.unavailable_after_s", o.unavailable_after_s, (10.0, 3600.0));
+}
+
+fn signal(settings: &Settings, p: &mut Problems) {
+    p.range("signal.sensitivity", settings.signal.sensitivity, (0.1, 10.0));
+    p.range("signal.release_s", settings.signal.release_s, (0.25, 30.0));
 }
 
 fn zones(settings: &Settings, p: &mut Problems) {

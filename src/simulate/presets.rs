@@ -12,7 +12,7 @@ impl Scenario {
     /// - `breathe`: somebody lies still and breathes 15 times a minute, 60 s;
     /// - `visit`: empty for 20 s, somebody comes in and walks, stands from 40 to 55 s, leaves at 62 s; 90 s;
     /// - `house`: two rooms with three nodes of three formats, people come and go, 120 s;
-    /// - `demo`: a short visit that begins after 6 s, repeated every 3 minutes.
+    /// - `demo`: a short visit that begins after 6 s; 3 minutes.
     pub fn preset(name: &str) -> Result<Self, ScenarioError> {
         let mut scenario = base(name);
         match name {
@@ -35,7 +35,6 @@ impl Scenario {
             "house" => house(&mut scenario),
             "demo" => {
                 scenario.duration_s = 180.0;
-                scenario.repeat = true;
                 let plan = vec![
                     phase(6.0, 16.0, Doing::Walk),
                     phase(16.0, 24.0, Doing::Stand),

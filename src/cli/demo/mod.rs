@@ -95,7 +95,9 @@ fn feed(args: &DemoArgs) -> anyhow::Result<(Provenance, PacedFeed)> {
         return Ok((source, Box::new(feed)));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
-    let mut simulator = Simulator::new(scenario(&args.scenario)?, 1)?.starting_at(SensingTime(now));
+    let mut scenario = scenario(&args.scenario)?;
+    scenario.repeat = true;
+    let mut simulator = Simulator::new(scenario, 1)?.starting_at(SensingTime(now));
     let feed = move |intake: &mut Intake, stop: &AtomicBool| {
         let mut pacer = Pacer::new(speed);
         while let Some(captured) = simulator.next() {
