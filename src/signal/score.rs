@@ -3,7 +3,8 @@
 //! *In*: the history of a link at a tick, its rate and its memory. *Out*: a score, or why there is none. Two tests; the
 //! stronger one counts:
 //! - *growth*: the change over a tenth of a second against that over the shortest lag. Anything white in time gives 1,
-//!   a body 1.5 and more, whatever the noise. It has power from 35 frames per second on, and from 60 on also in 0.4 s.
+//!   a body 1.5 and more, whatever the noise. It has power from 35 frames per second on, from 60 on also in 0.4 s, and
+//!   from 80 on also in the last 0.2 s.
 //! - *level*: the change itself, in units of the noise, against three times the link's own quiet level.
 
 use super::memory::Memory;
@@ -20,11 +21,15 @@ const SHORT_LAG_HZ: f64 = 80.0;
 /// Share of expected frames below which there is no verdict.
 pub(super) const LEAST_COVERAGE: f64 = 0.70;
 const SHORT_WINDOW_S: f64 = 0.4;
+/// The newest frames against those before them, so that a sudden beginning is not diluted by the quiet before it.
+const ONSET_WINDOW_S: f64 = 0.2;
+const ONSET_LAG_S: f64 = 0.150;
 const LEAST_PAIRS: usize = 8;
 const LEAST_PAIRS_SHORT: usize = 15;
 /// Growth at the threshold, and the number of pairs below which it must be larger.
 const GROWTH: (f64, f64) = (1.5, 80.0);
 const GROWTH_SHORT: (f64, f64) = (2.2, 40.0);
+const GROWTH_ONSET: (f64, f64) = (3.0, 30.0);
 /// Growth of a tiny change is no motion: level at the threshold.
 const GROWTH_LEVEL: f64 = 3.2;
 /// The score rises by 1 for each such factor of level.
@@ -119,9 +124,11 @@ pub(super) fn score(
 
     let (mid, fast) = (hz >= MID_HZ, hz >= FAST_HZ);
     let learned = learned(memory);
+    let cold0 = std::env::var("T_COLD").ok().and_then(|v| v.parse().ok()).unwrap_or(15.0);
     let threshold = match learned {
         Some(level) if fast => level.max(COLD[0]),
         Some(level) => level,
+        None if !mid => cold0,
         None => COLD[usize::from(mid) + usize::from(fast)],
     };
     let above = |level: f64| 1.0 + (far.ln_change - level.ln()) / LEVEL_SCALE.ln();
@@ -140,6 +147,15 @@ pub(super) fn score(
         let far = history.level(recent, long_lag);
         if near.pairs.min(far.pairs) >= LEAST_PAIRS_SHORT {
             best = best.max(growth(&near, &far, GROWTH_SHORT));
+        }
+    }
+    if hz >= SHORT_LAG_HZ {
+        let recent = history.window(tick_s - ONSET_WINDOW_S, tick_s);
+        let recent = recent.start.max(range.start)..recent.end;
+        let near = history.level_back_to(recent.clone(), range.start, short_lag);
+        let far = history.level_back_to(recent, range.start, ONSET_LAG_S);
+        if near.pairs.min(far.pairs) >= LEAST_PAIRS_SHORT {
+            best = best.max(growth(&near, &far, GROWTH_ONSET));
         }
     }
     memory.add(far.ln_change);

@@ -168,16 +168,22 @@ impl History {
     /// cancels patterns that alternate from frame to frame. The noise is the median over the pairs, so that single
     /// corrupted frames do not raise it.
     pub(super) fn level(&mut self, window: std::ops::Range<usize>, lag_s: f64) -> Level {
+        let from = window.start;
+        self.level_back_to(window, from, lag_s)
+    }
+
+    /// As [`level`](Self::level), with partners back to `from`, before the window.
+    pub(super) fn level_back_to(&mut self, window: std::ops::Range<usize>, from: usize, lag_s: f64) -> Level {
         self.pair_noise.clear();
         self.pair_change.clear();
         let padded = self.basis.padded;
-        let mut after = window.start;
+        let mut after = from;
         for j in window.clone() {
             let t = self.times[j];
             while after < j && self.times[after] <= t - LAG_LOW * lag_s + 1e-9 {
                 after += 1;
             }
-            for i in (after.saturating_sub(2)..after).filter(|i| *i >= window.start) {
+            for i in (after.saturating_sub(2)..after).filter(|i| *i >= from) {
                 if t - self.times[i] > LAG_HIGH * lag_s {
                     continue;
                 }
@@ -195,11 +201,8 @@ impl History {
             return Level { pairs, noise: LEAST_NOISE, ln_change: 0.0 };
         }
         let noise = median(&mut self.pair_noise).max(LEAST_NOISE);
-        let sum: f64 = self
-            .pair_change
-            .iter()
-            .map(|d| d.iter().map(|q| 1.0 + f64::from(*q) / noise).product::<f64>().ln())
-            .sum();
+        let sum: f64 =
+            self.pair_change.iter().map(|d| d.iter().map(|q| 1.0 + f64::from(*q) / noise).product::<f64>().ln()).sum();
         Level { pairs, noise, ln_change: sum / (SMOOTH * pairs) as f64 }
     }
 }
