@@ -35,11 +35,14 @@ const GROWTH_LEVEL: f64 = 3.2;
 /// The score rises by 1 for each such factor of level.
 const LEVEL_SCALE: f64 = 2.5;
 /// Level at the threshold while the link's own is not known: below [`MID_HZ`], below [`FAST_HZ`], above.
-const COLD: [f64; 3] = [15.0, 20.0, 30.0];
+const COLD: [f64; 3] = [20.0, 20.0, 30.0];
+/// The learned threshold is this many times the floor, within limits; the growth test leaves it the strong changes.
 const FLOOR_FACTOR: f64 = 3.0;
 const LEARNED: (f64, f64) = (4.5, 25.0);
-/// A high floor is believed after this long, seconds.
-const LONG_MEMORY_S: f64 = 180.0;
+const LEARNED_FAST_LEAST: f64 = 15.0;
+/// A threshold from here on is believed after so many seconds: until then the floor may be that of long motion.
+const HIGH_LEVEL: f64 = 15.0;
+const HIGH_LEVEL_AFTER_S: f64 = 180.0;
 /// Below this growth the change is white in time: the radio switches between patterns, nobody moves.
 const WHITE_GROWTH: f64 = 1.15;
 const WHITE_SCORE: f64 = 0.65;
@@ -124,11 +127,9 @@ pub(super) fn score(
 
     let (mid, fast) = (hz >= MID_HZ, hz >= FAST_HZ);
     let learned = learned(memory);
-    let cold0 = std::env::var("T_COLD").ok().and_then(|v| v.parse().ok()).unwrap_or(15.0);
     let threshold = match learned {
-        Some(level) if fast => level.max(COLD[0]),
+        Some(level) if fast => level.max(LEARNED_FAST_LEAST),
         Some(level) => level,
-        None if !mid => cold0,
         None => COLD[usize::from(mid) + usize::from(fast)],
     };
     let above = |level: f64| 1.0 + (far.ln_change - level.ln()) / LEVEL_SCALE.ln();
@@ -172,7 +173,7 @@ pub(super) fn score(
 /// The level at the threshold as the link's own quiet level sets it, if that is known.
 fn learned(memory: &Memory) -> Option<f64> {
     let level = FLOOR_FACTOR * memory.floor()?;
-    (level < COLD[0] || memory.seconds() >= LONG_MEMORY_S).then(|| level.clamp(LEARNED.0, LEARNED.1))
+    (level < HIGH_LEVEL || memory.seconds() >= HIGH_LEVEL_AFTER_S).then(|| level.clamp(LEARNED.0, LEARNED.1))
 }
 
 /// The growth test: `(growth at the threshold, pairs for it)`.
