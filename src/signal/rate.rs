@@ -50,8 +50,11 @@ impl Rate {
         self.sorted.clear();
         self.sorted.extend(self.intervals.iter().map(|i| i.1));
         let longest = NO_STALL_S.max(STALL_MEDIANS * median(&mut self.sorted));
-        let (n, sum) =
-            self.sorted.iter().filter(|i| **i <= longest).fold((0u32, 0.0), |(n, sum), interval| (n + 1, sum + interval));
+        let (n, sum) = self
+            .sorted
+            .iter()
+            .filter(|i| **i <= longest)
+            .fold((0u32, 0.0), |(n, sum), interval| (n + 1, sum + interval));
         Some(f64::from(n) / sum)
     }
 }

@@ -3,7 +3,8 @@
 //! *In*: the history of a link at a tick, its rate and its memory. *Out*: a score, or why there is none. Two tests; the
 //! stronger one counts:
 //! - *growth*: the change over a tenth of a second against that over the shortest lag. Anything white in time gives 1,
-//!   a body 1.5 and more, whatever the noise. It has power from 35 frames per second on, and from 60 on also in 0.4 s.
+//!   a body 1.5 and more, whatever the noise. It has power from 35 frames per second on, from 60 on also in 0.4 s, and
+//!   from 80 on also in the last 0.2 s.
 //! - *level*: the change itself, in units of the noise, against three times the link's own quiet level.
 
 use super::memory::Memory;
@@ -20,21 +21,28 @@ const SHORT_LAG_HZ: f64 = 80.0;
 /// Share of expected frames below which there is no verdict.
 pub(super) const LEAST_COVERAGE: f64 = 0.70;
 const SHORT_WINDOW_S: f64 = 0.4;
+/// The newest frames against those before them, so that a sudden beginning is not diluted by the quiet before it.
+const ONSET_WINDOW_S: f64 = 0.2;
+const ONSET_LAG_S: f64 = 0.150;
 const LEAST_PAIRS: usize = 8;
 const LEAST_PAIRS_SHORT: usize = 15;
 /// Growth at the threshold, and the number of pairs below which it must be larger.
 const GROWTH: (f64, f64) = (1.5, 80.0);
 const GROWTH_SHORT: (f64, f64) = (2.2, 40.0);
+const GROWTH_ONSET: (f64, f64) = (3.0, 30.0);
 /// Growth of a tiny change is no motion: level at the threshold.
 const GROWTH_LEVEL: f64 = 3.2;
 /// The score rises by 1 for each such factor of level.
 const LEVEL_SCALE: f64 = 2.5;
 /// Level at the threshold while the link's own is not known: below [`MID_HZ`], below [`FAST_HZ`], above.
-const COLD: [f64; 3] = [15.0, 20.0, 30.0];
+const COLD: [f64; 3] = [20.0, 20.0, 30.0];
+/// The learned threshold is this many times the floor, within limits; the growth test leaves it the strong changes.
 const FLOOR_FACTOR: f64 = 3.0;
 const LEARNED: (f64, f64) = (4.5, 25.0);
-/// A high floor is believed after this long, seconds.
-const LONG_MEMORY_S: f64 = 180.0;
+const LEARNED_FAST_LEAST: f64 = 15.0;
+/// A threshold from here on is believed after so many seconds: until then the floor may be that of long motion.
+const HIGH_LEVEL: f64 = 15.0;
+const HIGH_LEVEL_AFTER_S: f64 = 180.0;
 /// Below this growth the change is white in time: the radio switches between patterns, nobody moves.
 const WHITE_GROWTH: f64 = 1.15;
 const WHITE_SCORE: f64 = 0.65;
@@ -120,7 +128,7 @@ pub(super) fn score(
     let (mid, fast) = (hz >= MID_HZ, hz >= FAST_HZ);
     let learned = learned(memory);
     let threshold = match learned {
-        Some(level) if fast => level.max(COLD[0]),
+        Some(level) if fast => level.max(LEARNED_FAST_LEAST),
         Some(level) => level,
         None => COLD[usize::from(mid) + usize::from(fast)],
     };
@@ -142,6 +150,15 @@ pub(super) fn score(
             best = best.max(growth(&near, &far, GROWTH_SHORT));
         }
     }
+    if hz >= SHORT_LAG_HZ {
+        let recent = history.window(tick_s - ONSET_WINDOW_S, tick_s);
+        let recent = recent.start.max(range.start)..recent.end;
+        let near = history.level_back_to(recent.clone(), range.start, short_lag);
+        let far = history.level_back_to(recent, range.start, ONSET_LAG_S);
+        if near.pairs.min(far.pairs) >= LEAST_PAIRS_SHORT {
+            best = best.max(growth(&near, &far, GROWTH_ONSET));
+        }
+    }
     memory.add(far.ln_change);
     let doubt = if far.noise.sqrt() > POOR_NOISE {
         Some(Doubt::Poor)
@@ -156,7 +173,7 @@ pub(super) fn score(
 /// The level at the threshold as the link's own quiet level sets it, if that is known.
 fn learned(memory: &Memory) -> Option<f64> {
     let level = FLOOR_FACTOR * memory.floor()?;
-    (level < COLD[0] || memory.seconds() >= LONG_MEMORY_S).then(|| level.clamp(LEARNED.0, LEARNED.1))
+    (level < HIGH_LEVEL || memory.seconds() >= HIGH_LEVEL_AFTER_S).then(|| level.clamp(LEARNED.0, LEARNED.1))
 }
 
 /// The growth test: `(growth at the threshold, pairs for it)`.

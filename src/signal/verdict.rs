@@ -11,6 +11,10 @@ const WINDOW_TICKS: u32 = 3;
 const HITS: u32 = 2;
 /// Below this score the evidence is gone.
 const OFF: f64 = 0.7;
+/// Below this one it is surely gone, and such a tick counts twice towards release.
+const DEEP: f64 = 0.35;
+/// After a start, "quiet" is first said below this score: there is no earlier tick to support it.
+const START_QUIET: f64 = 0.5;
 
 /// State of one link. A new one knows nothing.
 #[derive(Debug, Clone)]
@@ -38,14 +42,15 @@ impl Hysteresis {
         self.hits = (self.hits << 1 | u32::from(hit)) & ((1 << WINDOW_TICKS) - 1);
     }
 
-    fn count_below(&mut self, below: bool) {
-        self.below = if below { self.below + 1 } else { 0 };
+    /// A tick that counts so many times towards release; 0 starts the count again.
+    fn count_below(&mut self, times: u32) {
+        self.below = if times > 0 { self.below + times } else { 0 };
         if self.below >= self.release {
             (self.moving, self.below, self.hits) = (false, 0, 0);
         }
     }
 
-    /// A tick with a score. After a start the state is unknown (`None`) until the score leaves the band between off
+    /// A tick with a score. After a start the state is unknown (`None`) until the score leaves the band between start
     /// and on.
     pub(super) fn score(&mut self, score: f64) -> Option<bool> {
         self.hit(score >= 1.0);
@@ -54,9 +59,13 @@ impl Hysteresis {
             self.known = true;
         }
         if self.moving {
-            self.count_below(score < OFF);
+            self.count_below(match score {
+                ..DEEP => 2,
+                ..OFF => 1,
+                _ => 0,
+            });
         }
-        self.known |= score < OFF;
+        self.known |= score < START_QUIET;
         self.known.then_some(self.moving)
     }
 
@@ -64,7 +73,7 @@ impl Hysteresis {
     pub(super) fn skip(&mut self) {
         self.hit(false);
         if self.moving {
-            self.count_below(true);
+            self.count_below(1);
         }
     }
 }
@@ -87,14 +96,15 @@ mod tests {
 
     #[test]
     fn off_only_after_the_release_time_below_the_lower_threshold() {
-        assert_eq!(run(&[2.0, 0.1, 0.1, 0.1, 0.8, 0.1, 0.1, 0.1])[7], Some(true));
-        assert_eq!(run(&[2.0, 0.1, 0.1, 0.1, 0.1])[3..], [Some(true), Some(false)]);
+        assert_eq!(run(&[2.0, 0.5, 0.5, 0.5, 0.8, 0.5, 0.5, 0.5])[7], Some(true));
+        assert_eq!(run(&[2.0, 0.5, 0.5, 0.5, 0.5])[3..], [Some(true), Some(false)]);
+        assert_eq!(run(&[2.0, 0.1, 0.1])[1..], [Some(true), Some(false)], "surely gone");
         assert_eq!(run(&[2.0, 0.8, 0.8, 0.8, 0.8, 0.8])[5], Some(true));
     }
 
     #[test]
     fn unknown_between_the_thresholds_after_a_start() {
-        assert_eq!(run(&[0.8, 0.9, 0.6, 0.9]), [None, None, Some(false), Some(false)]);
+        assert_eq!(run(&[0.8, 0.9, 0.4, 0.9]), [None, None, Some(false), Some(false)]);
         let mut state = Hysteresis::new(1.0);
         state.score(2.0);
         state.reset();
