@@ -83,6 +83,7 @@ pub fn health(snapshot: &Snapshot) -> Value {
         "uptime_s": snapshot.uptime_s,
         "memory_bytes": snapshot.memory_bytes,
         "frames_dropped": snapshot.frames_dropped,
+        "unknown_input": snapshot.strangers.iter().map(|(_, n)| n).sum::<u64>(),
         "events_waiting": snapshot.events_waiting,
         "faults": snapshot.faults,
         "source": snapshot.source,

@@ -72,6 +72,8 @@ pub struct Snapshot {
     pub memory_bytes: u64,
     /// Frames dropped because the sensing thread could not keep up.
     pub frames_dropped: u64,
+    /// Input that belongs to no known board, by reason: junk on the port, packets of boards that sent no frame.
+    pub strangers: Vec<(String, u64)>,
     /// Events in the journal that the broker has not acknowledged.
     pub events_waiting: u64,
     /// Where the frames come from.

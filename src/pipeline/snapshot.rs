@@ -107,6 +107,7 @@ impl Composer {
             uptime_s: moment.uptime_s,
             memory_bytes: telemetry::resident_bytes(),
             frames_dropped: self.queue.dropped(),
+            strangers: self.strangers().into_iter().map(|(what, n)| (what.to_owned(), n)).collect(),
             events_waiting: moment.events_waiting,
             source: self.source,
         }

@@ -82,7 +82,10 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
         n.rejects.iter().map(move |(reason, count)| (Labels(vec![node(n), ("reason", reason.clone())]), *count as f64))
     });
     let mut dropped: Vec<_> = rejects.collect();
-    let queue_full = Labels(vec![("node", String::new()), ("reason", "queue_full".to_owned())]);
+    let stranger =
+        |(what, n): &(String, u64)| (Labels(vec![("node", "unknown".to_owned()), ("reason", what.clone())]), *n as f64);
+    dropped.extend(snapshot.strangers.iter().map(stranger));
+    let queue_full = Labels(vec![("node", "any".to_owned()), ("reason", "queue_full".to_owned())]);
     dropped.push((queue_full, snapshot.frames_dropped as f64));
     add("frames_dropped", "Input refused, or frames dropped by a full queue", Counter, dropped);
     add("frame_rate_hz", "Frames per second, last ten seconds", Gauge, per_node(&|n| Some(f64::from(n.rate_hz))));
