@@ -64,7 +64,7 @@ impl Feed {
         self.frame.rssi_dbm = Some(-50);
         self.frame.device_us = board_s.map(|s| (s * 1e6) as u64 & 0xffff_ffff);
         self.frame.device_us_bits = if board_s.is_some() { 32 } else { 0 };
-        let phase: f64 = self.rng.random_range(0.0..6.28);
+        let phase: f64 = self.rng.random_range(0.0..std::f64::consts::TAU);
         for n in 0..64 {
             let a = if Layout::Natural64.usable(n) { amplitude(n) } else { 0.0 };
             for part in [phase.sin(), phase.cos()] {

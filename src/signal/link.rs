@@ -77,7 +77,7 @@ impl Link {
         let mut t_s = self.axis.frame(frame.host_time, frame.device_us, frame.device_us_bits);
         if let Some(last_s) = self.last_s {
             let step_s = t_s - last_s;
-            if step_s > GAP_S || step_s < -STEP_BACK_S {
+            if !(-STEP_BACK_S..=GAP_S).contains(&step_s) {
                 self.end_segment();
             } else {
                 t_s = t_s.max(last_s + APART_S);
@@ -153,21 +153,20 @@ impl Link {
         let window = window(history, tick_s, hz);
         features.coverage = window.coverage as f32;
         features.rssi_dbm = history.rssi(window.range.clone());
-        let none = |why| Verdict::None(why);
         match score(history, &mut self.memory, tick_s, hz, &window) {
-            Err(NoScore::Starting) => features.verdict = none(NoVerdict::WarmingUp),
+            Err(NoScore::Starting) => features.verdict = Verdict::None(NoVerdict::WarmingUp),
             Err(reason) => {
                 self.state.skip();
                 let why = if reason == NoScore::TooSlow { NoVerdict::RateTooLow } else { NoVerdict::Gaps };
-                features.verdict = none(why);
+                features.verdict = Verdict::None(why);
             }
             Ok(evidence) => {
                 let score = evidence.score * sensitivity;
                 features.verdict = match (self.state.score(score), evidence.doubt) {
                     (Some(true), _) => Verdict::Moving,
-                    (None, _) => none(NoVerdict::WarmingUp),
-                    (Some(false), Some(Doubt::Poor)) => none(NoVerdict::LinkTooPoor),
-                    (Some(false), Some(Doubt::TooSlow)) => none(NoVerdict::RateTooLow),
+                    (None, _) => Verdict::None(NoVerdict::WarmingUp),
+                    (Some(false), Some(Doubt::Poor)) => Verdict::None(NoVerdict::LinkTooPoor),
+                    (Some(false), Some(Doubt::TooSlow)) => Verdict::None(NoVerdict::RateTooLow),
                     (Some(false), None) => Verdict::Still,
                 };
                 if !matches!(features.verdict, Verdict::None(_)) {
