@@ -47,12 +47,18 @@ impl EncodeLabelSet for Labels {
 
 impl EncodeMetric for Values {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let write = |mut row: MetricEncoder<'_>, value: &f64| match self.kind {
+            MetricType::Counter => row.encode_counter::<Labels, f64, f64>(value, None),
+            _ => row.encode_gauge(value),
+        };
+        if let [(Labels(none), value)] = self.rows.as_slice()
+            && none.is_empty()
+        {
+            // Without labels, no empty braces.
+            return write(encoder, value);
+        }
         for (labels, value) in &self.rows {
-            let mut row = encoder.encode_family(labels)?;
-            match self.kind {
-                MetricType::Counter => row.encode_counter::<Labels, f64, f64>(value, None)?,
-                _ => row.encode_gauge(value)?,
-            }
+            write(encoder.encode_family(labels)?, value)?;
         }
         Ok(())
     }
