@@ -1,6 +1,6 @@
 //! A flood of junk beside two live boards: memory stays, no live frame that the kernel delivered is lost, counts are right.
 //!
-//! `AETHERD_FLOOD_SECONDS` and `AETHERD_FLOOD_PER_SECOND` scale it; the figure of the project is 60 and 50000.
+//! `FLOOD_SECONDS` and `FLOOD_PER_SECOND` scale it; the figure of the project is 60 and 50000.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -71,8 +71,8 @@ fn board_frame(seq: u32, rng: &mut ChaCha8Rng) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn live_boards_survive_a_flood() {
-    let seconds = from_env("AETHERD_FLOOD_SECONDS", 3);
-    let per_second = from_env("AETHERD_FLOOD_PER_SECOND", 20_000);
+    let seconds = from_env("FLOOD_SECONDS", 3);
+    let per_second = from_env("FLOOD_PER_SECOND", 20_000);
     let (udp, web) = (free_port(), free_port());
     let dir = tempfile::tempdir().unwrap();
     let set = |text: String| ["--set".to_owned(), text];

@@ -90,16 +90,24 @@ impl fmt::Display for Format {
     }
 }
 
+/// Names, and what people call the forms otherwise.
 impl FromStr for Format {
     type Err = RecordingError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "auto" {
             return Ok(Self::Auto);
         }
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|f| f.name() == text)
+        let alias = match text {
+            "espectre" | "npz" => Some(Self::EspectreNpz),
+            "ruview" | "jsonl" => Some(Self::RuviewJsonl),
+            "pcap" => Some(Self::Pcapng),
+            "esp32-csi-tool" | "csitool" => Some(Self::CsiTool),
+            "csiraw" => Some(Self::CsiRaw),
+            "ialr-amplitude" => Some(Self::Ialr),
+            _ => None,
+        };
+        alias
+            .or_else(|| Self::ALL.iter().copied().find(|f| f.name() == text))
             .ok_or_else(|| RecordingError::UnknownFormat { given: text.to_owned() })
     }
 }
