@@ -14,15 +14,15 @@
 //!    unknown, not empty.
 
 use crate::event::{Cause, Draft, EventKind, Settings, Why, ZoneSettings, ZoneState};
-use crate::signal::{LinkFeatures, Verdict};
+use crate::signal::{LinkFeatures, TICK_MICROS, Verdict};
 use crate::types::{NodeKey, Provenance, SensingTime};
 
 /// Seconds between ticks, for counting how long motion lasted.
-const TICK_S: f32 = 0.25;
+const TICK_S: f32 = TICK_MICROS as f32 / 1e6;
 
-/// Default bounds of the two values that can be changed from outside.
+/// Allowed hold time, seconds.
 pub const HOLD_RANGE_S: (f32, f32) = (1.0, 3600.0);
-/// See [`HOLD_RANGE_S`].
+/// Allowed sensitivity, a factor on the score.
 pub const SENSITIVITY_RANGE: (f32, f32) = (0.25, 4.0);
 
 struct Zone {
@@ -76,6 +76,11 @@ impl Zones {
         if zone < self.zones.len() && !self.members.contains(&(node, zone)) {
             self.members.push((node, zone));
         }
+    }
+
+    /// Forgets which zones any node watches.
+    pub fn unassign_all(&mut self) {
+        self.members.clear();
     }
 
     /// Forgets which zones `node` watches.

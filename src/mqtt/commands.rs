@@ -9,12 +9,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use super::topics::{Incoming, Topics};
-use crate::event::Request;
+use crate::event::{HOLD_RANGE_S, Request, SENSITIVITY_RANGE};
 
-/// Allowed hold time, seconds.
-pub const HOLD_RANGE_S: (f32, f32) = (1.0, 3600.0);
-/// Allowed sensitivity, a factor on the score.
-pub const SENSITIVITY_RANGE: (f32, f32) = (0.25, 4.0);
 /// Longest id of a command, bytes.
 const MAX_ID: usize = 128;
 /// Longest body of a command, bytes.

@@ -8,10 +8,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::commands::{HOLD_RANGE_S, SENSITIVITY_RANGE};
 use super::topics::Topics;
 use super::{NodeView, Snapshot, ZoneView};
-use crate::event::EventKind;
+use crate::event::{EventKind, HOLD_RANGE_S, SENSITIVITY_RANGE};
 
 /// What a device stands for; decides when it may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use crate::mqtt::{self, Snapshot};
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::snapshot::{Composer, Moment};
 use crate::pipeline::thread;
-use crate::pipeline::tuning::Tuning;
+use crate::pipeline::tuning::{Tuning, ZoneTuning};
 use crate::pipeline::view::Board;
 use crate::telemetry::{self, Heartbeat, ServiceManager};
 
@@ -119,22 +119,24 @@ impl Control {
         let answer = match command.request {
             Request::Reload => self.reload().map(|restart| serde_json::json!({ "restart_needed_for": restart })),
             Request::SetHold { zone, seconds } => self
-                .tuning
-                .change(&zone, |t| t.hold_s = Some(seconds))
-                .map_err(|e| format!("set until the next start only, the state directory cannot be written: {e}"))
-                .and_then(|()| self.tell(thread::Control::SetHold(zone, seconds)))
+                .tell(thread::Control::SetHold(zone.clone(), seconds))
+                .and_then(|()| self.keep(&zone, |t| t.hold_s = Some(seconds)))
                 .map(|()| done),
             Request::SetSensitivity { zone, value } => self
-                .tuning
-                .change(&zone, |t| t.sensitivity = Some(value))
-                .map_err(|e| format!("set until the next start only, the state directory cannot be written: {e}"))
-                .and_then(|()| self.tell(thread::Control::SetSensitivity(zone, value)))
+                .tell(thread::Control::SetSensitivity(zone.clone(), value))
+                .and_then(|()| self.keep(&zone, |t| t.sensitivity = Some(value)))
                 .map(|()| done),
             // The MQTT task answers this one itself.
             Request::Announce => Ok(done),
         };
         // The asker may be gone; then nobody waits for the answer.
         drop(command.answer.send(answer));
+    }
+
+    fn keep(&mut self, zone: &str, change: impl FnOnce(&mut ZoneTuning)) -> Result<(), String> {
+        self.tuning
+            .change(zone, change)
+            .map_err(|e| format!("set until the next start only, the state directory cannot be written: {e}"))
     }
 
     fn tell(&self, change: thread::Control) -> Result<(), String> {

@@ -195,7 +195,7 @@ impl Daemon {
             let shared = web::Shared {
                 snapshots: snapshots.clone(),
                 heartbeat: heartbeat.clone(),
-                broker_connected: Arc::new(move || broker.as_ref().is_some_and(|r| r().connected)),
+                broker_ready: Arc::new(move || broker.as_ref().is_none_or(|r| r().connected)),
                 counters: Arc::new(move || {
                     let status = reader.as_ref().map(|r| r()).unwrap_or_default();
                     web::Counters {

@@ -37,7 +37,7 @@ pub struct Sensing {
     events: Vec<Draft>,
 }
 
-/// Most nodes that are given a place in a zone; more are counted by the frame stage and sensed by none.
+/// Nodes that are remembered with their zones.
 const MAX_NODES: usize = 256;
 
 impl Sensing {
@@ -125,7 +125,9 @@ impl Sensing {
 
     fn meet(&mut self, node: NodeKey) {
         if self.known.len() == MAX_NODES {
-            return;
+            // Boards come and go with their addresses; those that still send are met again at their next frame.
+            self.known.clear();
+            self.zones.unassign_all();
         }
         self.known.push(node);
         self.zones.unassign(node);

@@ -13,6 +13,9 @@ use crate::pipeline::wall::rfc3339;
 use crate::telemetry;
 use crate::types::{NodeKey, Provenance, SensingTime};
 
+/// A board silent for an hour is no longer counted one by one.
+const FORGET_MICROS: i64 = 3_600_000_000;
+
 /// A board is offline after this much silence, seconds.
 const NODE_OFFLINE_S: f64 = 10.0;
 
@@ -85,6 +88,9 @@ impl Composer {
 
     /// The snapshot of this moment.
     pub(super) fn compose(&mut self, moment: Moment) -> Snapshot {
+        // Addresses change; the table of boards has room for those that live.
+        let limit = moment.now.plus_micros(-FORGET_MICROS);
+        self.stats.lock().expect("no holder panics").forget_silent(limit);
         self.warn_shared_ids();
         let view = self.board.read();
         let zones = view.zones.into_iter().map(|z| {

@@ -48,8 +48,8 @@ pub struct Shared {
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
     /// Beats while the sensing thread turns.
     pub heartbeat: Heartbeat,
-    /// The broker is connected; always false without one.
-    pub broker_connected: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The broker is connected, or none is configured.
+    pub broker_ready: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Extra counters, already in the exposition format's terms.
     pub counters: Arc<dyn Fn() -> super::metrics::Counters + Send + Sync>,
 }
@@ -86,7 +86,7 @@ async fn healthz(State(shared): State<Shared>) -> impl IntoResponse {
 async fn readyz(State(shared): State<Shared>) -> impl IntoResponse {
     let snapshot = shared.snapshots.borrow().clone();
     let frames = snapshot.nodes.iter().any(|n| n.available);
-    let broker = (shared.broker_connected)();
+    let broker = (shared.broker_ready)();
     let code = if frames && broker { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(serde_json::json!({ "frames": frames, "broker": broker })))
 }
