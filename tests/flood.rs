@@ -118,7 +118,7 @@ async fn live_boards_survive_a_flood() {
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..per_second / 200 {
                     rng.fill(&mut bytes[..]);
-                    if sent % 3 == 0 {
+                    if sent.is_multiple_of(3) {
                         // A known magic number with a length that it never has.
                         bytes[..4].copy_from_slice(&[1, 0, 0x11, 0xc5]);
                     }
@@ -165,7 +165,13 @@ async fn live_boards_survive_a_flood() {
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     assert_eq!(frames + refused + drops, sent, "each datagram is a frame, a counted reject, or dropped by the kernel");
-    assert!(a + b - frames <= drops, "a live frame is missing that the kernel delivered: {frames} of {}", a + b);
-    assert_eq!(sum(&text, &["queue_full"]), 0, "the queue to the sensing thread never filled");
+    // Junk is a hundred times the live frames; where the kernel dropped (a slow machine), its drops fall on both alike.
+    let missing = (a + b).saturating_sub(frames);
+    let share = drops as f64 / sent as f64;
+    assert!(
+        frames <= a + b && missing as f64 <= (a + b) as f64 * share * 3.0,
+        "{missing} live frames missing, {share:.4} dropped"
+    );
+    assert_eq!(sum(&text, &["aetherd_queue_dropped_total"]), 0, "the queue to the sensing thread never filled");
     assert!(growth < 4096, "resident memory grew by {growth} KiB");
 }

@@ -77,15 +77,20 @@ struct Summary {
 pub(super) fn run(common: &Common, args: &DecodeArgs) -> anyhow::Result<u8> {
     common.log_only();
     let mut reader = args.input.open(&args.file)?;
-    // Everything in the input is shown, also what the daemon would count as a duplicate.
+    // As the daemon decodes: the same packet of the same sender twice is a counted reject.
     let mut decoder = Decoder::new(DecoderSettings::default());
     let mut out = Lines::stdout();
     let mut summary = Summary::default();
     let mut bins = Vec::new();
     let mut failure = None;
     let mut segment = reader.segment();
-    while let Some(unit) = reader.next() {
-        let unit = unit?;
+    while let Some(next) = reader.next_in_segment() {
+        let (of, unit) = next?;
+        if of != segment {
+            // Another file of the archive: another board, another clock.
+            segment = of;
+            decoder = Decoder::new(DecoderSettings::default());
+        }
         let host_ms = unit.at().0 as f64 / 1e3;
         unit.decode(&mut decoder, &mut |node, item| match item {
             Item::Frame(frame) => {
@@ -107,11 +112,6 @@ pub(super) fn run(common: &Common, args: &DecodeArgs) -> anyhow::Result<u8> {
         });
         if let Some(error) = failure.take() {
             return Err(error.into());
-        }
-        if reader.segment() != segment {
-            // Another file of the archive: another board, another clock.
-            segment = reader.segment();
-            decoder = Decoder::new(DecoderSettings::default());
         }
     }
     out.flush()?;

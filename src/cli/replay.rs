@@ -12,7 +12,7 @@ use super::output::Lines;
 use crate::config::Settings;
 use crate::event::{Draft, Event, EventDraft, Why, event_id};
 use crate::frame::recording::Reader;
-use crate::frame::{Decoder, DecoderSettings, Item};
+use crate::frame::{Decoder, Item};
 use crate::pipeline::{Directory, Sensing, TickView, rfc3339};
 use crate::signal::{NoVerdict, Verdict};
 use crate::types::{Provenance, SensingTime};
@@ -51,8 +51,8 @@ pub(super) fn parse_speed(text: &str) -> Result<Speed, String> {
         return Ok(Speed::Max);
     }
     match text.parse::<f64>() {
-        Ok(v) if v > 0.0 && v.is_finite() => Ok(Speed::Times(v)),
-        _ => Err(format!("expected `max` or a number above 0, got `{text}`")),
+        Ok(v) if (0.001..=1e6).contains(&v) => Ok(Speed::Times(v)),
+        _ => Err(format!("expected `max` or a number from 0.001 to 1000000, got `{text}`")),
     }
 }
 
@@ -102,14 +102,21 @@ fn fresh(settings: &Settings, provenance: Provenance) -> Sensing {
 }
 
 fn replay_one(settings: &Settings, mut reader: Reader, speed: Speed, out: &mut Printer) -> anyhow::Result<()> {
-    let mut sensing = fresh(settings, reader.provenance());
-    let mut decoder = Decoder::new(DecoderSettings::default());
+    let provenance = reader.provenance();
+    let mut sensing = fresh(settings, provenance);
+    let mut decoder = Decoder::new(settings.frames.decoder.clone());
     let mut pacer = Pacer::new(speed);
     let mut start = None;
     let mut failure = None;
     let mut segment = reader.segment();
-    while let Some(unit) = reader.next() {
-        let unit = unit?;
+    while let Some(next) = reader.next_in_segment() {
+        let (of, unit) = next?;
+        if of != segment {
+            segment = of;
+            sensing = fresh(settings, provenance);
+            decoder = Decoder::new(settings.frames.decoder.clone());
+            (pacer, start) = (Pacer::new(speed), None);
+        }
         let wait = pacer.wait(unit.at());
         if !wait.is_zero() {
             out.out.flush()?;
@@ -127,12 +134,6 @@ fn replay_one(settings: &Settings, mut reader: Reader, speed: Speed, out: &mut P
         });
         if let Some(error) = failure.take() {
             return Err(error.into());
-        }
-        if reader.segment() != segment {
-            segment = reader.segment();
-            sensing = fresh(settings, reader.provenance());
-            decoder = Decoder::new(DecoderSettings::default());
-            (pacer, start) = (Pacer::new(speed), None);
         }
     }
     Ok(())

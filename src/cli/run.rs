@@ -1,5 +1,6 @@
 //! `aetherd run`: the service. Also the published replay, which is the service with a recording as its source.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ pub(super) struct RunArgs {
     r#for: Option<Duration>,
 }
 
+/// Ten years: longer than anybody waits, and far from what a clock can hold.
+const MAX_SECONDS: f64 = 315_360_000.0;
+
 /// Parses `20s`, `5m`, `1h`, `250ms` or plain seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -34,7 +38,8 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         other => return Err(format!("expected ms, s, m or h as the unit, got `{other}`")),
     };
     match digits.parse::<f64>() {
-        Ok(v) if v >= 0.0 && v.is_finite() => Ok(Duration::from_secs_f64(v * unit)),
+        Ok(v) if (0.0..=MAX_SECONDS).contains(&(v * unit)) => Ok(Duration::from_secs_f64(v * unit)),
+        Ok(v) if v > 0.0 => Err(format!("expected at most ten years, got `{text}`")),
         _ => Err(format!("expected a time such as 20s or 5m, got `{text}`")),
     }
 }
@@ -44,39 +49,82 @@ pub(super) fn run(common: &Common, args: &RunArgs) -> anyhow::Result<u8> {
     let loaded = common.load_and_log()?;
     say_hello(&loaded);
     let (path, flags) = (loaded.path.clone(), loaded.flags.clone());
-    let read = move || config::load(path.as_deref(), std::env::vars(), &flags);
+    let common = common.clone();
+    let read = move || {
+        let mut loaded = config::load(path.as_deref(), std::env::vars(), &flags)?;
+        // -v and -q hold for a reload too.
+        loaded.settings.log = common.log_settings(&loaded.settings.log);
+        Ok(loaded)
+    };
     block_on(async move {
         let (wish, wishes) = mpsc::channel(1);
         let reload = Reload { read: Box::new(read), wishes };
         let daemon = Daemon::start(&loaded.settings, Feed::Live, Some(reload))?;
         wait_for_stop(args.r#for, Some(wish), || false).await?;
-        daemon.stop().await;
+        daemon.stop(Duration::from_secs(2)).await;
         tracing::info!("stopped");
         Ok(0)
     })
 }
 
-/// Publishes recordings through the configured broker, marked as recorded.
+/// Publishes recordings through the configured broker, one after the other, each with a fresh pipeline and marked as what
+/// it is. It goes by an instance of its own (`…_replay`) and keeps nothing, so that a daemon that runs is not disturbed.
 pub(super) fn replay_published(loaded: Loaded, readers: Vec<Reader>, speed: Speed) -> anyhow::Result<u8> {
-    let source = readers.first().map(Reader::provenance).unwrap_or_default();
+    let mut settings = loaded.settings;
+    settings.mqtt.instance = format!("{}_replay", settings.mqtt.instance_name());
+    settings.web.enabled = false;
     block_on(async move {
-        let feed = move |intake: &mut Intake, stop: &AtomicBool| {
-            for reader in readers {
+        for mut reader in readers {
+            let folder = StateFolder::make()?;
+            settings.state_dir = Some(folder.path().to_owned());
+            let source = reader.provenance();
+            reader.refuse_second_member();
+            let feed = move |intake: &mut Intake, stop: &AtomicBool| {
                 if let Err(error) = feed_recording(reader, speed, intake, stop) {
                     tracing::error!(%error, "the recording cannot be read further");
                 }
+            };
+            let daemon = Daemon::start(&settings, Feed::Paced { source, feed: Box::new(feed) }, None)?;
+            wait_for_stop(None, None, || daemon.fed()).await?;
+            let interrupted = !daemon.fed();
+            daemon.stop(Duration::from_secs(30)).await;
+            if interrupted {
+                break;
             }
-        };
-        let daemon = Daemon::start(&loaded.settings, Feed::Paced { source, feed: Box::new(feed) }, None)?;
-        wait_for_stop(None, None, || daemon.fed()).await?;
-        // A subscriber that came late still gets the last states; events go out before the goodbye.
-        let patience = tokio::time::Instant::now() + Duration::from_secs(10);
-        while daemon.snapshots().borrow().events_waiting > 0 && tokio::time::Instant::now() < patience {
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        daemon.stop().await;
         Ok(0)
     })
+}
+
+/// A folder for the state of one run, removed at the end.
+pub(super) struct StateFolder(PathBuf);
+
+impl StateFolder {
+    /// Makes a folder that nobody else has.
+    pub(super) fn make() -> anyhow::Result<Self> {
+        let base = std::env::temp_dir();
+        for attempt in 0..100 {
+            let path = base.join(format!("aetherd-{}-{attempt}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e).with_context(|| format!("cannot make {}", path.display())),
+            }
+        }
+        anyhow::bail!("cannot make a folder in {}", base.display())
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for StateFolder {
+    fn drop(&mut self) {
+        // What cannot be removed is a few kilobytes in the folder for temporary files.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
 }
 
 /// Feeds one recording, paced, until its end or until asked to stop.
@@ -133,7 +181,7 @@ pub(super) async fn wait_for_stop(
     let mut interrupt = catch(SignalKind::interrupt())?;
     let mut terminate = catch(SignalKind::terminate())?;
     let mut hangup = catch(SignalKind::hangup())?;
-    let end = tokio::time::Instant::now() + limit.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
+    let end = tokio::time::Instant::now() + limit.unwrap_or(Duration::from_secs_f64(MAX_SECONDS));
     let mut look = tokio::time::interval(Duration::from_millis(50));
     loop {
         tokio::select! {

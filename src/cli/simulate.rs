@@ -79,7 +79,7 @@ pub(super) fn run(common: &Common, args: &SimulateArgs) -> anyhow::Result<u8> {
     let mut simulator = Simulator::new(scenario, args.seed)?;
     if args.truth {
         let mut out = Lines::stdout();
-        for span in &simulator.truth() {
+        for span in &truth(&simulator, limit) {
             out.json(&TruthLine { kind: "truth", source: Provenance::Simulated, span })?;
         }
         out.flush()?;
@@ -90,6 +90,23 @@ pub(super) fn run(common: &Common, args: &SimulateArgs) -> anyhow::Result<u8> {
         (None, None) if args.truth => Ok(0),
         (None, None) => anyhow::bail!("nothing to do: give --out FILE.pcapng, --udp ADDRESS:PORT or --truth"),
     }
+}
+
+/// What is true over the whole time asked for: a repeated scenario unrolled, cut at the limit.
+fn truth(simulator: &Simulator, limit: Option<f64>) -> Vec<TruthSpan> {
+    let round = simulator.scenario().duration_s;
+    let end = limit.unwrap_or(round);
+    let mut spans = Vec::new();
+    for n in 0..(end / round).ceil() as u32 {
+        let start = f64::from(n) * round;
+        for span in simulator.truth() {
+            let (from_s, to_s) = (span.from_s + start, (span.to_s + start).min(end));
+            if from_s < to_s {
+                spans.push(TruthSpan { from_s, to_s, ..span });
+            }
+        }
+    }
+    spans
 }
 
 fn write_recording(

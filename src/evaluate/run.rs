@@ -1,6 +1,5 @@
 //! Runs the recordings of a manifest through the pipeline, each once for all sensitivities that are asked for.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use rand::{Rng, SeedableRng};
@@ -71,6 +70,8 @@ fn run_one(base: &Path, recording: &Recording, options: &Options, signal: &signa
     let format = recording.format.parse().map_err(fail)?;
     let open = recording::Options { rate_hz: recording.rate_hz, ..recording::Options::default() };
     let mut reader = recording::open(&path, format, &open).map_err(fail)?;
+    // One entry of the manifest is one recording with one truth.
+    reader.refuse_second_member();
 
     let wanted = |at: usize| at == DEFAULT || options.leave_one_out != LeaveOneOut::None;
     let mut lanes: Vec<Option<Sensing>> = SENSITIVITIES
@@ -127,13 +128,11 @@ struct Thinning {
 
 impl Thinning {
     fn new(options: &Options, path: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        path.hash(&mut hasher);
         Self {
             rate_hz: options.decimate_to_hz,
             slot: i64::MIN,
             drop_fraction: options.drop_fraction,
-            rng: ChaCha8Rng::seed_from_u64(options.seed ^ hasher.finish()),
+            rng: ChaCha8Rng::seed_from_u64(options.seed ^ (u64::from(crc32fast::hash(path.as_bytes())) << 32)),
         }
     }
 

@@ -225,6 +225,12 @@ impl Journal {
         self.store().read_after(after, max)
     }
 
+    /// The last events, at most `max`, delivered or not, in order. Reads the disk.
+    pub fn last(&self, max: usize) -> Vec<Record> {
+        let newest = *self.newest.borrow();
+        self.store().read_after(newest.saturating_sub(max as u64), max)
+    }
+
     /// As [`Journal::undelivered_after`], from memory alone; `None` if the disk would have to be read.
     pub fn recent_after(&self, after: u64, max: usize) -> Option<Vec<Record>> {
         if *self.newest.borrow() <= after {

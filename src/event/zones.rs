@@ -98,6 +98,11 @@ impl Zones {
         }
     }
 
+    /// Takes up where the events of an earlier run ended: subscribers hold that `zone` is occupied, and maybe moving.
+    pub fn resume(&mut self, zone: &str, occupied: bool, moving: bool) {
+        self.with_zone(zone, |z| (z.told_occupied, z.told_moving) = (occupied, occupied && moving));
+    }
+
     /// Present states, in the order of the configuration.
     pub fn states(&self) -> impl ExactSizeIterator<Item = &ZoneState> {
         self.zones.iter().map(|z| &z.state)

@@ -74,6 +74,8 @@ pub struct Snapshot {
     pub frames_dropped: u64,
     /// Input that belongs to no known board, by reason: junk on the port, packets of boards that sent no frame.
     pub strangers: Vec<(String, u64)>,
+    /// Recognised packets and lines without raw CSI, by kind, of everybody.
+    pub others: Vec<(String, u64)>,
     /// Events in the journal that the broker has not acknowledged.
     pub events_waiting: u64,
     /// Where the frames come from.

@@ -1,5 +1,6 @@
 //! The task that steers: composes snapshots, answers requests, reloads the configuration, feeds the watchdog.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,6 @@ pub struct Reload {
 
 /// State of the steering task.
 pub(super) struct Control {
-    pub(super) settings: Settings,
     pub(super) composer: Composer,
     pub(super) tuning: Tuning,
     pub(super) to_sensing: std_mpsc::Sender<thread::Control>,
@@ -40,6 +40,10 @@ pub(super) struct Control {
     pub(super) board: Arc<Board>,
     pub(super) mqtt_status: Option<Box<dyn Fn() -> mqtt::MqttStatus + Send + Sync>>,
     pub(super) reload: Option<Reload>,
+    /// What the sources, MQTT and HTTP were started with.
+    pub(super) running: Settings,
+    /// Events that found the journal's queue full.
+    pub(super) lost_events: Arc<AtomicU64>,
     pub(super) reload_fault: Option<String>,
     pub(super) stopped: watch::Receiver<bool>,
 }
@@ -95,8 +99,15 @@ impl Control {
         faults.extend(self.mqtt_status.as_ref().and_then(|read| read().fault));
         faults.extend(self.journal.status().fault);
         faults.extend(self.reload_fault.clone());
+        let lost = self.lost_events.load(Ordering::Relaxed);
+        if lost > 0 {
+            faults.push(format!(
+                "{lost} events were lost because the disk was too slow: check the card or disk of state_dir"
+            ));
+        }
         if self.clock.is_some() && self.started.elapsed() > NOTHING_HEARD && self.composer.nothing_heard() {
-            let strangers = self.composer.strangers();
+            let mut strangers = self.composer.strangers();
+            strangers.extend(self.composer.others());
             let seen = strangers.iter().map(|(what, n)| format!("{what} {n}")).collect::<Vec<_>>().join(", ");
             faults.push(if seen.is_empty() {
                 "no frame has arrived since the start: check that the boards send to this machine (address and port), or the serial port"
@@ -159,13 +170,14 @@ impl Control {
             }
         };
         self.reload_fault = None;
-        let (old, new) = (&self.settings, loaded.settings);
+        let (old, new) = (&self.running, loaded.settings);
         let restart: Vec<&'static str> = [
             ("frames", old.frames != new.frames),
             ("signal", old.signal != new.signal),
             ("mqtt", old.mqtt != new.mqtt),
             ("web", old.web != new.web),
             ("state_dir", old.state_dir != new.state_dir),
+            ("log.format", old.log.format != new.log.format),
         ]
         .into_iter()
         .filter_map(|(name, changed)| changed.then_some(name))
@@ -181,7 +193,6 @@ impl Control {
         } else {
             tracing::warn!(restart_needed_for = ?restart, "configuration reloaded; some sections need a restart");
         }
-        self.settings = new;
         Ok(restart)
     }
 }

@@ -3,7 +3,8 @@
 //! Stopping goes with the stream: sources first, then the queue is closed and the sensing thread drains it, then the
 //! journal thread writes what is left, then MQTT publishes `offline` and disconnects.
 
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::thread::JoinHandle;
@@ -13,7 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::Settings;
-use crate::event::{DraftSender, EventDraft, EventKind, Journal, JournalError, JournalSettings, spawn_journal_thread};
+use crate::event::{
+    DraftSender, Event, EventDraft, EventKind, Journal, JournalError, JournalSettings, spawn_journal_thread,
+};
 use crate::frame::{FrameStats, SensingClock, udp};
 use crate::mqtt::{self, MqttHandle, Snapshot};
 use crate::pipeline::control::{Control, Reload};
@@ -33,6 +36,8 @@ use crate::web;
 
 /// Frames that may wait for the sensing thread: five seconds of four boards at 100 frames/s.
 const FRAME_QUEUE: usize = 2048;
+/// Events of an earlier run that are looked at, to know what subscribers hold of each zone.
+const RESUME_EVENTS: usize = 512;
 /// Events that may wait for the disk.
 const EVENT_QUEUE: usize = 4096;
 
@@ -45,6 +50,14 @@ pub enum DaemonError {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// Another daemon uses the state directory.
+    #[error(
+        "another aetherd runs with the state directory {path}; stop it, or give this one its own `state_dir` and `mqtt.instance`"
+    )]
+    Running {
+        /// The directory.
+        path: PathBuf,
+    },
     /// MQTT settings contradict themselves.
     #[error("mqtt: {0}")]
     Mqtt(#[from] mqtt::SettingsError),
@@ -81,6 +94,9 @@ pub enum Feed {
 
 /// A running daemon.
 pub struct Daemon {
+    /// Held while the daemon lives.
+    _lock: File,
+    journal: Arc<Journal>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     stop: watch::Sender<bool>,
     stop_feed: Arc<AtomicBool>,
@@ -119,6 +135,7 @@ impl Daemon {
         let state_dir = settings.state_dir();
         std::fs::create_dir_all(&state_dir)
             .map_err(|source| DaemonError::StateDir { path: state_dir.clone(), source })?;
+        let lock = lock(&state_dir)?;
         let clock = SensingClock::start();
         let started = Instant::now();
         let (source, time, live) = match &feed {
@@ -136,14 +153,35 @@ impl Daemon {
 
         let journal = Arc::new(Journal::open(&state_dir.join("journal"), JournalSettings::default())?);
         let counts = Arc::new(EventCounts::default());
-        let counted = counts.clone();
+        let (counted, written, publishes) = (counts.clone(), journal.clone(), settings.mqtt.enabled);
+        let on_stored = move |event: &Event| {
+            counted.count(event.kind);
+            if !publishes {
+                // Nobody will ask for it: the journal is a history, kept within its size.
+                written.mark_delivered(written.status().last_seq);
+            }
+        };
         let (drafts, journal_thread) =
-            spawn_journal_thread(journal.clone(), EVENT_QUEUE, move |event| counted.count(event.kind))
-                .map_err(DaemonError::Thread)?;
+            spawn_journal_thread(journal.clone(), EVENT_QUEUE, on_stored).map_err(DaemonError::Thread)?;
+        let lost_events = Arc::new(AtomicU64::new(0));
+
+        // Whoever cannot have the sockets must not disturb the broker either.
+        let mut source_tasks = JoinSet::new();
+        let stop_feed = Arc::new(AtomicBool::new(false));
+        let intake = || Intake::new(settings.frames.decoder.clone(), stats.clone(), queue.clone(), !live);
+        let feed = match feed {
+            Feed::Live => {
+                sources::spawn_live(&settings.frames, &clock, &intake, &mut source_tasks)?;
+                None
+            }
+            Feed::Paced { feed, .. } => Some(feed),
+        };
 
         let (to_sensing, control) = std_mpsc::channel();
-        let sensing =
+        let mut sensing =
             Sensing::new(settings.signal.clone(), settings.occupancy.clone(), &zones, directory.clone(), source);
+        let before: Vec<Event> = journal.last(RESUME_EVENTS).into_iter().map(|r| r.event).collect();
+        sensing.resume(&before);
         let wiring = Wiring {
             queue: queue.clone(),
             control,
@@ -152,7 +190,7 @@ impl Daemon {
             lag_micros: lag.clone(),
             time,
         };
-        let events = event_sink(drafts.clone(), live.then(|| clock.clone()));
+        let events = event_sink(drafts.clone(), live.then(|| clock.clone()), lost_events.clone());
         let sensing = thread::spawn(sensing, wiring, events).map_err(DaemonError::Thread)?;
 
         let (stop, stopped) = watch::channel(false);
@@ -173,15 +211,9 @@ impl Daemon {
         };
 
         let mut tasks = JoinSet::new();
-        let mut source_tasks = JoinSet::new();
-        let stop_feed = Arc::new(AtomicBool::new(false));
-        let intake = || Intake::new(settings.frames.decoder.clone(), stats.clone(), queue.clone());
         let fed = match feed {
-            Feed::Live => {
-                sources::spawn_live(&settings.frames, &clock, &intake, &mut source_tasks)?;
-                None
-            }
-            Feed::Paced { feed, .. } => Some(spawn_feed(feed, intake(), stop_feed.clone())?),
+            Some(feed) => Some(spawn_feed(feed, intake(), stop_feed.clone())?),
+            None => None,
         };
 
         let composer = Composer::new(stats, board.clone(), queue.clone(), directory, zones, source, {
@@ -211,24 +243,39 @@ impl Daemon {
             tasks.spawn(serve_web(settings.web.clone(), shared, stopped.clone()));
         }
         let control = Control {
-            settings: settings.clone(),
             composer,
             tuning,
             to_sensing,
             commands,
             snapshots: snapshot_tx,
-            journal,
+            journal: journal.clone(),
             heartbeat,
             clock: live.then_some(clock),
             started,
             board,
             mqtt_status: mqtt_status.map(|r| Box::new(r) as Box<dyn Fn() -> mqtt::MqttStatus + Send + Sync>),
             reload,
+            running: settings.clone(),
+            lost_events,
             reload_fault: None,
             stopped,
         };
         tasks.spawn(control.run());
-        Ok(Self { snapshots, stop, stop_feed, fed, queue, sensing, journal_thread, drafts, tasks, source_tasks, mqtt })
+        Ok(Self {
+            _lock: lock,
+            journal,
+            snapshots,
+            stop,
+            stop_feed,
+            fed,
+            queue,
+            sensing,
+            journal_thread,
+            drafts,
+            tasks,
+            source_tasks,
+            mqtt,
+        })
     }
 
     /// State, as published.
@@ -246,8 +293,9 @@ impl Daemon {
         self.fed.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Stops in order, so that nothing that was sensed is lost.
-    pub async fn stop(mut self) {
+    /// Stops in order, so that nothing that was sensed is lost. Events that wait get `patience` to reach the broker;
+    /// what does not reach it waits in the journal for the next start.
+    pub async fn stop(mut self, patience: Duration) {
         self.source_tasks.shutdown().await;
         self.stop_feed.store(true, Ordering::Relaxed);
         if let Some(fed) = self.fed.take() {
@@ -257,7 +305,11 @@ impl Daemon {
         join("sensing", self.sensing).await;
         drop(self.drafts);
         join("journal", self.journal_thread).await;
-        // The last states and events get a moment to reach the broker before it is told that we go.
+        let end = Instant::now() + patience;
+        while self.mqtt.is_some() && self.journal.waiting() > 0 && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // The last states get a moment too, before the broker is told that we go.
         tokio::time::sleep(Duration::from_millis(50)).await;
         self.stop.send_replace(true);
         if let Some(mqtt) = self.mqtt.take() {
@@ -268,6 +320,17 @@ impl Daemon {
         if ended.await.is_err() {
             self.tasks.shutdown().await;
         }
+    }
+}
+
+/// Two daemons on one journal would write into each other's lines, and on one client id kick each other out.
+fn lock(state_dir: &Path) -> Result<File, DaemonError> {
+    let fail = |source| DaemonError::StateDir { path: state_dir.to_owned(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(state_dir.join("lock")).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DaemonError::Running { path: state_dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(fail(source)),
     }
 }
 
@@ -286,7 +349,11 @@ fn spawn_feed(feed: PacedFeed, mut intake: Intake, stop: Arc<AtomicBool>) -> Res
 }
 
 /// Turns drafts into journal entries with wall-clock times.
-fn event_sink(drafts: DraftSender, clock: Option<SensingClock>) -> impl FnMut(&[crate::event::Draft]) + Send {
+fn event_sink(
+    drafts: DraftSender,
+    clock: Option<SensingClock>,
+    lost: Arc<AtomicU64>,
+) -> impl FnMut(&[crate::event::Draft]) + Send {
     move |events| {
         let offset = clock.as_ref().map_or(0, SensingClock::wall_offset_micros);
         for draft in events {
@@ -299,6 +366,7 @@ fn event_sink(drafts: DraftSender, clock: Option<SensingClock>) -> impl FnMut(&[
                 source: draft.source,
             });
             if !sent {
+                lost.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(
                     zone = draft.zone,
                     kind = draft.kind.name(),

@@ -12,6 +12,7 @@ use crate::types::NodeKey;
 pub struct FrameQueue {
     inner: Mutex<Inner>,
     ready: Condvar,
+    room: Condvar,
 }
 
 #[derive(Debug)]
@@ -51,6 +52,7 @@ impl FrameQueue {
                 closed: false,
             }),
             ready: Condvar::new(),
+            room: Condvar::new(),
         }
     }
 
@@ -74,6 +76,12 @@ impl FrameQueue {
         self.ready.notify_one();
     }
 
+    /// Waits until a frame can be pushed without dropping one, or the queue is closed.
+    pub fn wait_for_room(&self) {
+        let inner = self.inner.lock().expect("no holder panics");
+        drop(self.room.wait_while(inner, |i| i.free.is_empty() && !i.closed).expect("no holder panics"));
+    }
+
     /// Takes the oldest frame into `slot`, waiting at most `patience` for one.
     pub fn pop(&self, slot: &mut CsiFrame, patience: Duration) -> Popped {
         let inner = self.inner.lock().expect("no holder panics");
@@ -85,6 +93,8 @@ impl FrameQueue {
             Some(mut frame) => {
                 std::mem::swap(slot, &mut frame);
                 inner.free.push(frame);
+                drop(inner);
+                self.room.notify_one();
                 Popped::Frame
             }
             None if inner.closed => Popped::Closed,
@@ -96,6 +106,7 @@ impl FrameQueue {
     pub fn close(&self) {
         self.inner.lock().expect("no holder panics").closed = true;
         self.ready.notify_all();
+        self.room.notify_all();
     }
 
     /// Frames that wait now.

@@ -3,7 +3,7 @@
 //! Live, in a replay and in an evaluation this same struct is used, so a recording at full speed gives what it gave
 //! in real time.
 
-use crate::event::{self, Draft, ZoneSettings, Zones};
+use crate::event::{self, Draft, Event, EventKind, ZoneSettings, Zones};
 use crate::frame::CsiFrame;
 use crate::pipeline::nodes::Directory;
 use crate::signal::{self, LinkFeatures, Signal, TICK_MICROS};
@@ -70,7 +70,19 @@ impl Sensing {
     ) {
         self.zones.reconfigure(occupancy, zones, source);
         self.directory = directory;
-        self.known.clear();
+        self.assign_known();
+    }
+
+    /// Takes up where the journal's last events ended, so that nobody enters twice or never leaves.
+    pub fn resume(&mut self, last_events: &[Event]) {
+        for event in last_events {
+            let (occupied, moving) = match event.kind {
+                EventKind::Entered | EventKind::StartedMoving => (true, true),
+                EventKind::Still => (true, false),
+                EventKind::Left => (false, false),
+            };
+            self.zones.resume(&event.zone, occupied, moving);
+        }
     }
 
     /// Zones and their states.
@@ -86,8 +98,8 @@ impl Sensing {
     /// Changes a zone's sensitivity. False if there is no such zone.
     pub fn set_sensitivity(&mut self, zone: &str, factor: f32) -> bool {
         let found = self.zones.set_sensitivity(zone, factor);
-        // Nodes are looked up again, so that the factor reaches their links.
-        self.known.clear();
+        // So that the factor reaches the links.
+        self.assign_known();
         found
     }
 
@@ -130,6 +142,18 @@ impl Sensing {
             self.zones.unassign_all();
         }
         self.known.push(node);
+        self.assign(node);
+    }
+
+    /// Zones and sensitivity anew for every known board, at once: a tick without them would take the zones for
+    /// forsaken.
+    fn assign_known(&mut self) {
+        for i in 0..self.known.len() {
+            self.assign(self.known[i]);
+        }
+    }
+
+    fn assign(&mut self, node: NodeKey) {
         self.zones.unassign(node);
         let mut sensitivity: f32 = 0.0;
         for zone in self.directory.identify(node).zones {

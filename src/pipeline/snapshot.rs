@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::event::ZoneSettings;
-use crate::frame::{FrameStats, Other, Reject};
+use crate::frame::{FrameStats, NodeStats, Other, Reject};
 use crate::mqtt::{NodeView, Snapshot, ZoneView};
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::queue::FrameQueue;
@@ -113,7 +113,8 @@ impl Composer {
             uptime_s: moment.uptime_s,
             memory_bytes: telemetry::resident_bytes(),
             frames_dropped: self.queue.dropped(),
-            strangers: self.strangers().into_iter().map(|(what, n)| (what.to_owned(), n)).collect(),
+            strangers: self.strangers(),
+            others: self.others(),
             events_waiting: moment.events_waiting,
             source: self.source,
         }
@@ -182,12 +183,14 @@ impl Composer {
     }
 
     /// Everything refused that belongs to no accepted board, by reason: junk on the port, wrong formats.
-    pub(super) fn strangers(&self) -> Vec<(&'static str, u64)> {
-        let stats = self.stats.lock().expect("no holder panics");
-        let overflow = stats.overflow();
-        let rejects = Reject::ALL.iter().map(|r| (r.name(), overflow.rejected(*r)));
-        let others = Other::ALL.iter().map(|o| (o.name(), overflow.other(*o)));
-        rejects.chain(others).filter(|(_, n)| *n > 0).collect()
+    pub(super) fn strangers(&self) -> Vec<(String, u64)> {
+        refused(self.stats.lock().expect("no holder panics").overflow())
+    }
+
+    /// Recognised packets without raw CSI, of all boards and strangers, by kind.
+    pub(super) fn others(&self) -> Vec<(String, u64)> {
+        let total = self.stats.lock().expect("no holder panics").total();
+        Other::ALL.iter().map(|o| (o.name().to_owned(), total.other(*o))).filter(|(_, n)| *n > 0).collect()
     }
 }
 
@@ -212,4 +215,9 @@ fn loss_since_oldest(marks: &mut Vec<(NodeKey, VecDeque<Mark>)>, key: NodeKey, n
     let frames = now.frames.saturating_sub(oldest.frames);
     let missing = now.missing.saturating_sub(oldest.missing);
     (frames + missing > 0).then(|| missing as f32 / (frames + missing) as f32)
+}
+
+/// Rejects by reason, without the reasons that did not occur.
+fn refused(stats: &NodeStats) -> Vec<(String, u64)> {
+    Reject::ALL.iter().map(|r| (r.name().to_owned(), stats.rejected(*r))).filter(|(_, n)| *n > 0).collect()
 }

@@ -91,9 +91,15 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
     let stranger =
         |(what, n): &(String, u64)| (Labels(vec![("node", "unknown".to_owned()), ("reason", what.clone())]), *n as f64);
     dropped.extend(snapshot.strangers.iter().map(stranger));
-    let queue_full = Labels(vec![("node", "any".to_owned()), ("reason", "queue_full".to_owned())]);
-    dropped.push((queue_full, snapshot.frames_dropped as f64));
     add("frames_dropped", "Input refused, or frames dropped by a full queue", Counter, dropped);
+    let kinds = snapshot.others.iter().map(|(k, n)| (Labels(vec![("kind", k.clone())]), *n as f64)).collect();
+    add("other_input", "Recognised packets and lines without raw CSI", Counter, kinds);
+    add(
+        "queue_dropped",
+        "Frames dropped by the full queue, of all boards",
+        Counter,
+        one(snapshot.frames_dropped as f64),
+    );
     add("frame_rate_hz", "Frames per second, last ten seconds", Gauge, per_node(&|n| Some(f64::from(n.rate_hz))));
     add("node_available", "1 while the board was heard lately", Gauge, per_node(&|n| Some(n.available.into())));
     add("node_rssi_dbm", "Received signal strength", Gauge, per_node(&|n| n.rssi_dbm.map(f64::from)));

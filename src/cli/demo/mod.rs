@@ -5,7 +5,7 @@
 
 mod screen;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use super::Common;
 use super::input::InputArgs;
 use super::output::complain;
 use super::replay::{Pacer, Speed, parse_speed};
-use super::run::{block_on, feed_recording, parse_duration, sleep_unless, wait_for_stop};
+use super::run::{StateFolder, block_on, feed_recording, parse_duration, sleep_unless, wait_for_stop};
 use super::simulate::scenario;
 use crate::config::Settings;
 use crate::frame::LineHint;
@@ -55,7 +55,7 @@ pub(super) fn run(common: &Common, args: &DemoArgs) -> anyhow::Result<u8> {
     // The view is the log; only what is wrong is written beside it.
     telemetry::init(&common.log_settings(&telemetry::Settings { level: LogLevel::Error, ..Default::default() }));
     let folder = StateFolder::make()?;
-    let mut settings = Settings { state_dir: Some(folder.0.clone()), ..Settings::default() };
+    let mut settings = Settings { state_dir: Some(folder.path().to_owned()), ..Settings::default() };
     settings.mqtt.instance = "demo".to_owned();
     settings.web.enabled = false;
     let broker = start_broker(&mut settings)?;
@@ -124,7 +124,7 @@ async fn show(
     watch_until_end(&daemon, limit, &mut screen, &messages, started).await?;
     let last = daemon.snapshots().borrow().clone();
     let published = daemon.mqtt_status();
-    daemon.stop().await;
+    daemon.stop(Duration::from_secs(1)).await;
     if let Some(watching) = watching {
         watching.abort();
     }
@@ -160,7 +160,7 @@ async fn watch_until_end(
     messages: &Mutex<Vec<Message>>,
     started: Instant,
 ) -> anyhow::Result<()> {
-    let end = wait_for_stop(limit, None, || daemon.fed());
+    let end = wait_for_stop(limit, None, || false);
     tokio::pin!(end);
     let mut frame = tokio::time::interval(Duration::from_millis(100));
     let snapshots = daemon.snapshots();
@@ -193,23 +193,5 @@ async fn watch(settings: mqtt::Settings, messages: Arc<Mutex<Vec<Message>>>, sta
     });
     if let Err(error) = seen.await {
         tracing::error!(%error, "the view of the broker ended");
-    }
-}
-
-/// A folder for the demo's journal and inventory, removed at the end.
-struct StateFolder(PathBuf);
-
-impl StateFolder {
-    fn make() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("aetherd-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for StateFolder {
-    fn drop(&mut self) {
-        // What cannot be removed is a few kilobytes in the folder for temporary files.
-        drop(std::fs::remove_dir_all(Path::new(&self.0)));
     }
 }

@@ -239,6 +239,11 @@ impl Reader {
     /// The next unit; `None` at the end, or where the recording is damaged (then [`Reader::damage`] says so).
     #[allow(clippy::should_implement_trait)] // a unit borrows the reader's buffer, which an iterator's item cannot
     pub fn next(&mut self) -> Option<Result<Unit<'_>, RecordingError>> {
+        self.next_in_segment().map(|next| next.map(|(_, unit)| unit))
+    }
+
+    /// The next unit with its segment: a unit of a new segment belongs to another recording, with another clock.
+    pub fn next_in_segment(&mut self) -> Option<Result<(u32, Unit<'_>), RecordingError>> {
         if self.failed {
             return None;
         }
@@ -259,7 +264,7 @@ impl Reader {
                 }
             }
         };
-        Some(Ok(match event {
+        let unit = match event {
             Event::Counted(counted) => Unit::Counted(counted),
             Event::Bytes(found) => {
                 let bytes = &self.source.bytes()[found.range];
@@ -269,7 +274,8 @@ impl Reader {
                 };
                 Unit::Captured(Captured { at: found.at, origin: found.origin, payload }, found.hint)
             }
-        }))
+        };
+        Some(Ok((self.segment, unit)))
     }
 
     /// Moves on to the next member of an archive that is read as a whole.
@@ -309,7 +315,7 @@ impl Reader {
     }
 
     /// From now on a second member of the archive is an error: what is being made of it holds one recording.
-    pub(super) fn refuse_second_member(&mut self) {
+    pub fn refuse_second_member(&mut self) {
         self.single = true;
     }
 
