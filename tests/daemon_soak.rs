@@ -109,7 +109,7 @@ async fn every_journalled_event_arrives_whatever_dies() {
         rounds += 1;
         assert!(rounds < 40 * wanted as u64, "no more events come");
         sleep(Duration::from_millis(300 + 170 * (rounds % 7))).await;
-        if cut < outages && rounds % 3 == 0 {
+        if cut < outages && rounds.is_multiple_of(3) {
             cut += 1;
             // Cut off first: what a broker has acknowledged and not passed on when it is killed, nobody can give back.
             proxy.set(Mode::Refuse);
@@ -119,9 +119,9 @@ async fn every_journalled_event_arrives_whatever_dies() {
             sleep(Duration::from_millis(300)).await;
             broker.start();
             subscriber.subscribed_more_than(before).await;
-            proxy.set(if rounds % 2 == 0 { Mode::Slow } else { Mode::Pass });
+            proxy.set(if rounds.is_multiple_of(2) { Mode::Slow } else { Mode::Pass });
         }
-        if died < deaths && rounds % 5 == 0 {
+        if died < deaths && rounds.is_multiple_of(5) {
             died += 1;
             drop(daemon);
             daemon = Process::start(&run);

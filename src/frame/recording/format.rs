@@ -189,7 +189,7 @@ mod tests {
             assert!(Format::NAMES.contains(f.name()));
             assert_eq!(serde_json::to_string(f).unwrap(), format!("\"{f}\""));
         }
-        let text = "csitool".parse::<Format>().unwrap_err().to_string();
+        let text = "csi_tool".parse::<Format>().unwrap_err().to_string();
         assert!(text.contains("csi-tool"), "{text}");
     }
 
