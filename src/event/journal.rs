@@ -131,6 +131,7 @@ struct Tail {
 /// card. Where both are needed, `store` is taken first.
 pub struct Journal {
     store: Mutex<Store>,
+    last_status: Mutex<JournalStatus>,
     tail: Mutex<Tail>,
     newest: watch::Sender<u64>,
     dir: PathBuf,
@@ -151,6 +152,7 @@ impl Journal {
             Store::open(dir, settings).map_err(|source| JournalError::Open { path: dir.to_path_buf(), source })?;
         let last = store.last_seq();
         Ok(Self {
+            last_status: Mutex::new(store.status()),
             store: Mutex::new(store),
             tail: Mutex::new(Tail { recent: VecDeque::new(), delivered, saved: delivered, saved_at: Instant::now() }),
             newest: watch::Sender::new(last),
@@ -286,11 +288,13 @@ impl Journal {
         }
     }
 
-    /// Counts and condition.
+    /// Counts and condition. Never waits for the disk: while it is busy, the condition is that of the last look.
     pub fn status(&self) -> JournalStatus {
-        let mut status = self.store().status();
-        status.delivered = self.delivered();
-        status
+        let mut last = self.last_status.lock().expect("nothing panics while it holds the status");
+        if let Ok(store) = self.store.try_lock() {
+            *last = store.status();
+        }
+        JournalStatus { delivered: self.delivered(), ..last.clone() }
     }
 
     /// Events that are not acknowledged yet. Never waits for the disk.

@@ -36,6 +36,8 @@ pub(super) struct Control {
     pub(super) heartbeat: Heartbeat,
     /// `None` in a replay.
     pub(super) clock: Option<SensingClock>,
+    /// Wall clock minus sensing clock as shown, microseconds.
+    pub(super) wall_offset: i64,
     pub(super) started: Instant,
     pub(super) board: Arc<Board>,
     pub(super) mqtt_status: Option<Box<dyn Fn() -> mqtt::MqttStatus + Send + Sync>>,
@@ -47,6 +49,9 @@ pub(super) struct Control {
     pub(super) reload_fault: Option<String>,
     pub(super) stopped: watch::Receiver<bool>,
 }
+
+/// A change of the wall clock that is more than the two clocks' trembling and drift, microseconds.
+const STEP_MICROS: i64 = 100_000;
 
 /// Nothing heard for this long since the start is something to tell.
 const NOTHING_HEARD: Duration = Duration::from_secs(60);
@@ -89,6 +94,17 @@ impl Control {
     }
 
     fn publish(&mut self, service: &mut ServiceManager) {
+        if let Some(clock) = &self.clock {
+            // Two clocks are never read at one instant: only a step counts, else the times shown would tremble.
+            let offset = clock.wall_offset_micros();
+            if (offset - self.wall_offset).abs() > STEP_MICROS {
+                tracing::warn!(
+                    seconds = offset as f64 / 1e6,
+                    "the wall clock was set; times shown follow, sensing goes on"
+                );
+                self.wall_offset = offset;
+            }
+        }
         let snapshot = self.composer.compose(self.moment());
         service.status(&status_line(&snapshot));
         self.snapshots.send_replace(Arc::new(snapshot));
@@ -118,7 +134,7 @@ impl Control {
         }
         Moment {
             now: self.clock.as_ref().map_or_else(|| self.board.read().at, SensingClock::now),
-            wall_offset: self.clock.as_ref().map_or(0, SensingClock::wall_offset_micros),
+            wall_offset: self.wall_offset,
             uptime_s: self.started.elapsed().as_secs(),
             events_waiting: self.journal.waiting(),
             faults,

@@ -158,7 +158,7 @@ impl Daemon {
             counted.count(event.kind);
             if !publishes {
                 // Nobody will ask for it: the journal is a history, kept within its size.
-                written.mark_delivered(written.status().last_seq);
+                written.mark_delivered(*written.subscribe().borrow());
             }
         };
         let (drafts, journal_thread) =
@@ -251,6 +251,7 @@ impl Daemon {
             journal: journal.clone(),
             heartbeat,
             clock: live.then_some(clock),
+            wall_offset: 0,
             started,
             board,
             mqtt_status: mqtt_status.map(|r| Box::new(r) as Box<dyn Fn() -> mqtt::MqttStatus + Send + Sync>),
