@@ -13,8 +13,11 @@ use super::finding::Finding;
 /// Prefix of environment variables that set a key: `AETHERD_MQTT__HOST` sets `mqtt.host`.
 pub const ENV_PREFIX: &str = "AETHERD_";
 
-/// Variables with the prefix that are not keys of the configuration.
-const ENV_NOT_KEYS: [&str; 5] = ["CONFIG", "LOG", "DATA", "REQUIRE_DATA", "REQUIRE_MOSQUITTO"];
+/// Variables with the prefix that are not keys of the configuration; those of the tests by the beginning of their names.
+fn is_key(rest: &str) -> bool {
+    !["CONFIG", "LOG", "DATA"].contains(&rest)
+        && !["REQUIRE_", "TEST_", "SOAK_", "FULL_DISK_"].iter().any(|p| rest.starts_with(p))
+}
 
 /// One layer.
 #[derive(Debug, Clone)]
@@ -108,9 +111,8 @@ impl Layer {
 pub fn from_environment<T: DeserializeOwned>(
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<Vec<Layer>, Vec<Finding>> {
-    let mut mine: Vec<(String, String)> = variables
-        .filter(|(k, _)| k.strip_prefix(ENV_PREFIX).is_some_and(|rest| !ENV_NOT_KEYS.contains(&rest)))
-        .collect();
+    let mut mine: Vec<(String, String)> =
+        variables.filter(|(k, _)| k.strip_prefix(ENV_PREFIX).is_some_and(is_key)).collect();
     mine.sort();
     let mut layers = Vec::new();
     let mut findings = Vec::new();
