@@ -28,7 +28,7 @@ pub(super) struct ReplayArgs {
     /// How fast: max, 1 = as it was recorded, 8 = eight times that
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = parse_speed)]
     speed: Speed,
-    /// Publish to the configured broker too, marked as recorded
+    /// Publish to the configured broker too, marked as recorded, under `<instance>_replay` and without discovery
     #[arg(long)]
     publish: bool,
     /// JSON lines instead of text

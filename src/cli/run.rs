@@ -72,6 +72,8 @@ pub(super) fn run(common: &Common, args: &RunArgs) -> anyhow::Result<u8> {
 pub(super) fn replay_published(loaded: Loaded, readers: Vec<Reader>, speed: Speed) -> anyhow::Result<u8> {
     let mut settings = loaded.settings;
     settings.mqtt.instance = format!("{}_replay", settings.mqtt.instance_name());
+    // Devices of a recording would stay in Home Assistant for good.
+    settings.mqtt.discovery = false;
     settings.web.enabled = false;
     block_on(async move {
         for mut reader in readers {
