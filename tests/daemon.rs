@@ -220,3 +220,47 @@ fn journal_ids(dir: &Path) -> std::collections::BTreeSet<String> {
     }
     ids
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_daemon_is_refused_and_disturbs_nothing() {
+    let (port, _broker) = any_broker();
+    let rig = Rig::new(port);
+    let seen = Subscriber::start(port, &["aetherd/rig/status"]).await;
+    let _daemon = rig.start();
+    seen.until_on("aetherd/rig/status", "online").await;
+    let mut second = rig.start();
+    assert_eq!(second.wait().await, 1);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(seen.on("aetherd/rig/status"), ["online"], "neither kicked out nor announced twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_published_replay_sends_every_event_and_says_what_it_is() {
+    let (port, _broker) = any_broker();
+    let rig = Rig::new(port);
+    let file = rig.dir.path().join("demo.pcapng");
+    let run = |args: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_aetherd")).args(args).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    run(&["simulate", "visit", "--out", file.to_str().unwrap()]);
+    let config = rig.config();
+    let config = config.to_str().unwrap();
+    let lines = run(&["replay", "--json", "--config", config, file.to_str().unwrap()]);
+    let expected: Vec<String> = lines
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap())
+        .filter(|l| l["kind"] == "event")
+        .map(|l| l["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(expected.len() >= 2, "{expected:?}");
+    let seen = Subscriber::start(port, &["aetherd/#", "homeassistant/#"]).await;
+    run(&["replay", "--publish", "--config", config, file.to_str().unwrap()]);
+    seen.until_on("aetherd/rig_replay/status", "offline").await;
+    // Full speed drops nothing: the same events as without a broker.
+    assert_eq!(event_ids(&seen.all()).into_iter().collect::<Vec<_>>(), expected);
+    let all = seen.all();
+    assert!(all.iter().filter(|s| s.payload.starts_with('{')).all(|s| s.payload.contains("\"source\":\"simulated\"")));
+    assert!(all.iter().all(|s| !s.topic.starts_with("homeassistant/")), "no device stays behind");
+}
