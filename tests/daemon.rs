@@ -235,6 +235,23 @@ async fn a_second_daemon_is_refused_and_disturbs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn senders_that_are_not_allowed_are_counted_where_users_look() {
+    let (port, _broker) = any_broker();
+    let rig = Rig::new(port);
+    let text = std::fs::read_to_string(rig.config()).unwrap();
+    std::fs::write(rig.config(), text.replace("[frames.udp]\n", "[frames.udp]\nallow = [\"192.0.2.1\"]\n")).unwrap();
+    let seen = Subscriber::start(port, &["aetherd/rig/status"]).await;
+    let _daemon = rig.start();
+    seen.until_on("aetherd/rig/status", "online").await;
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..3 {
+        socket.send_to(b"anything", ("127.0.0.1", rig.udp)).unwrap();
+    }
+    let counted = "aetherd_frames_dropped_total{node=\"unknown\",reason=\"not_allowed\"} 3";
+    mqtt_support::eventually("the refusals are counted", || get(rig.web, "/metrics").contains(counted)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_published_replay_sends_every_event_and_says_what_it_is() {
     let (port, _broker) = any_broker();
     let rig = Rig::new(port);

@@ -66,17 +66,7 @@ fn configured(settings: &Settings) -> Snapshot {
     let zone = |z: &crate::event::ZoneSettings| ZoneView {
         name: z.name.clone(),
         area: z.area.clone(),
-        state: ZoneState {
-            zone: z.effective_id(),
-            occupied: None,
-            moving: None,
-            why: None,
-            score: None,
-            quality: 0.0,
-            available: false,
-            since: None,
-            source: Provenance::Sensed,
-        },
+        state: ZoneState::unknown(z.effective_id(), Provenance::Sensed),
         since: None,
         hold_s: z.hold_s.unwrap_or(settings.occupancy.hold_s),
         sensitivity: z.sensitivity.unwrap_or(1.0),

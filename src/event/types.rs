@@ -37,6 +37,23 @@ pub struct ZoneState {
     pub source: Provenance,
 }
 
+impl ZoneState {
+    /// A zone of which nothing is known yet.
+    pub const fn unknown(zone: String, source: Provenance) -> Self {
+        Self {
+            zone,
+            occupied: None,
+            moving: None,
+            why: None,
+            score: None,
+            quality: 0.0,
+            available: false,
+            since: None,
+            source,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

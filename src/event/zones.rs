@@ -174,17 +174,7 @@ impl<'a> Fused<'a> {
 impl Zone {
     fn new(settings: &Settings, zone: &ZoneSettings, source: Provenance) -> Self {
         Self {
-            state: ZoneState {
-                zone: zone.effective_id(),
-                occupied: None,
-                moving: None,
-                why: None,
-                score: None,
-                quality: 0.0,
-                available: false,
-                since: None,
-                source,
-            },
+            state: ZoneState::unknown(zone.effective_id(), source),
             hold_s: zone.hold_s.unwrap_or(settings.hold_s),
             dwell_s: zone.dwell_s.unwrap_or(settings.dwell_s),
             sensitivity: zone.sensitivity.unwrap_or(1.0),

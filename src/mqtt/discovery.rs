@@ -281,17 +281,7 @@ mod tests {
         let zone = |id: &str| ZoneView {
             name: "Zone".into(),
             area: None,
-            state: ZoneState {
-                zone: id.into(),
-                occupied: None,
-                moving: None,
-                why: None,
-                score: None,
-                quality: 0.0,
-                available: false,
-                since: None,
-                source: crate::types::Provenance::Sensed,
-            },
+            state: ZoneState::unknown(id.into(), crate::types::Provenance::Sensed),
             since: None,
             hold_s: 30.0,
             sensitivity: 1.0,

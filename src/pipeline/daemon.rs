@@ -169,12 +169,9 @@ impl Daemon {
         let mut source_tasks = JoinSet::new();
         let stop_feed = Arc::new(AtomicBool::new(false));
         let intake = || Intake::new(settings.frames.decoder.clone(), stats.clone(), queue.clone(), !live);
-        let feed = match feed {
-            Feed::Live => {
-                sources::spawn_live(&settings.frames, &clock, &intake, &mut source_tasks)?;
-                None
-            }
-            Feed::Paced { feed, .. } => Some(feed),
+        let (feed, sockets) = match feed {
+            Feed::Live => (None, sources::spawn_live(&settings.frames, &clock, &intake, &mut source_tasks)?),
+            Feed::Paced { feed, .. } => (Some(feed), Vec::new()),
         };
 
         let (to_sensing, control) = std_mpsc::channel();
@@ -216,9 +213,9 @@ impl Daemon {
             None => None,
         };
 
-        let composer = Composer::new(stats, board.clone(), queue.clone(), directory, zones, source, {
-            rfc3339(clock.now(), clock.wall_offset_micros())
-        });
+        let now = rfc3339(clock.now(), clock.wall_offset_micros());
+        let mut composer = Composer::new(stats, board.clone(), queue.clone(), directory, zones, source, now);
+        composer.sockets = sockets;
         let mqtt_status = mqtt.as_ref().map(|m| m.status_reader());
         if settings.web.enabled {
             let reader = mqtt_status.clone();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::event::ZoneSettings;
+use crate::frame::udp::UdpCounters;
 use crate::frame::{FrameStats, NodeStats, Other, Reject};
 use crate::mqtt::{NodeView, Snapshot, ZoneView};
 use crate::pipeline::nodes::Directory;
@@ -28,6 +29,8 @@ pub(super) struct Composer {
     stats: Arc<Mutex<FrameStats>>,
     board: Arc<Board>,
     queue: Arc<FrameQueue>,
+    /// Counters of the sockets, for what the list of allowed senders refuses; none in a replay.
+    pub(super) sockets: Vec<Arc<UdpCounters>>,
     directory: Directory,
     zones: Vec<ZoneSettings>,
     /// Where the frames come from.
@@ -73,7 +76,7 @@ impl Composer {
         started: String,
     ) -> Self {
         let (marks, warned_ids) = (Vec::new(), Vec::new());
-        Self { stats, board, queue, directory, zones, source, started, marks, warned_ids }
+        Self { stats, board, queue, sockets: Vec::new(), directory, zones, source, started, marks, warned_ids }
     }
 
     /// New names and zones.
@@ -184,7 +187,12 @@ impl Composer {
 
     /// Everything refused that belongs to no accepted board, by reason: junk on the port, wrong formats.
     pub(super) fn strangers(&self) -> Vec<(String, u64)> {
-        refused(self.stats.lock().expect("no holder panics").overflow())
+        let mut rejects = refused(self.stats.lock().expect("no holder panics").overflow());
+        let not_allowed = self.sockets.iter().map(|s| s.not_allowed()).sum();
+        if not_allowed > 0 {
+            rejects.push((Reject::NotAllowed.name().to_owned(), not_allowed));
+        }
+        rejects
     }
 
     /// Recognised packets without raw CSI, of all boards and strangers, by kind.

@@ -1,10 +1,8 @@
-//! The daemon about itself: log set-up, the service manager's notifications, memory, repeated messages.
+//! The daemon about itself: log set-up, the service manager's notifications, memory.
 
-mod limit;
 mod logging;
 mod notify;
 
-pub use limit::Repeats;
 pub use logging::{LogFormat, LogLevel, Settings, init, set_level};
 pub use notify::{Heartbeat, ServiceManager};
 
