@@ -42,8 +42,17 @@ impl Scene {
                 Verdict::None(_) => None,
             };
             let link = LinkKey { node, transmitter: None, layout: Layout::default() };
-            let features =
-                [LinkFeatures { link, at: self.now, verdict, score, rate_hz: 50.0, coverage: 1.0, rssi_dbm: None }];
+            let features = [LinkFeatures {
+                link,
+                at: self.now,
+                verdict,
+                score,
+                rate_hz: 50.0,
+                coverage: 1.0,
+                rssi_dbm: None,
+                change: None,
+                quiet: None,
+            }];
             self.zones.step(self.now, &features, &mut self.events);
         }
     }

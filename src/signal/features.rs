@@ -45,6 +45,11 @@ pub struct LinkFeatures {
     /// Evidence of motion, scaled so that 1.0 is the switching-on threshold at the default sensitivity. `None` exactly
     /// when the verdict is `None`.
     pub score: Option<f32>,
+    /// Natural logarithm of the change of the profile over about a tenth of a second, in units of receiver noise; 0 is
+    /// noise alone. `None` where it could not be measured.
+    pub change: Option<f32>,
+    /// The same while nobody moves, as far as this link has learned it.
+    pub quiet: Option<f32>,
     /// Frames per second this link has delivered lately.
     pub rate_hz: f32,
     /// Frames in the window as a share of those expected, 0 to 1.

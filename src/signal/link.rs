@@ -128,6 +128,8 @@ impl Link {
             at: now,
             verdict: Verdict::None(NoVerdict::WarmingUp),
             score: None,
+            change: None,
+            quiet: None,
             rate_hz: 0.0,
             coverage: 0.0,
             rssi_dbm: None,
@@ -162,6 +164,8 @@ impl Link {
             }
             Ok(evidence) => {
                 let score = evidence.score * sensitivity;
+                features.change = Some(evidence.ln_change as f32);
+                features.quiet = self.memory.floor().map(|f| f.ln() as f32);
                 features.verdict = match (self.state.score(score), evidence.doubt) {
                     (Some(true), _) => Verdict::Moving,
                     (None, _) => Verdict::None(NoVerdict::WarmingUp),

@@ -64,6 +64,10 @@ pub(super) enum NoScore {
 pub(super) struct Evidence {
     /// Before sensitivity.
     pub(super) score: f64,
+    /// Natural logarithm of the change over the longer lag, in units of the noise.
+    pub(super) ln_change: f64,
+    /// Noise variance of one component of a profile of mean 1.
+    pub(super) noise: f64,
     /// What forbids saying "quiet" though the score is low.
     pub(super) doubt: Option<Doubt>,
 }
@@ -167,7 +171,7 @@ pub(super) fn score(
     } else {
         None
     };
-    Ok(Evidence { score: best, doubt })
+    Ok(Evidence { score: best, ln_change: far.ln_change, noise: far.noise, doubt })
 }
 
 /// The level at the threshold as the link's own quiet level sets it, if that is known.

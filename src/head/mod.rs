@@ -1,0 +1,1 @@
+//! Tokens of a track -> embedding and class logits: the AETHER temporal head.

@@ -1,0 +1,138 @@
+//! Rows of keys and values as a kernel sees them: borrowed, of one precision, at a fixed stride.
+
+use half::f16;
+
+use super::KernelError;
+use super::quant::{BlockQ4, BlockQ8, blocks_for};
+
+/// Keys and values of consecutive tokens of one kv head. `keys` and `values` begin at the first row; the next row begins
+/// `stride` elements (blocks, for quantised kinds) later. So `k|v|k|v` in one buffer and separate tensors both fit.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// Single precision.
+    F32 {
+        /// First key on.
+        keys: &'a [f32],
+        /// First value on.
+        values: &'a [f32],
+        /// Elements from row to row.
+        stride: usize,
+    },
+    /// Half precision.
+    F16 {
+        /// First key on.
+        keys: &'a [f16],
+        /// First value on.
+        values: &'a [f16],
+        /// Elements from row to row.
+        stride: usize,
+    },
+    /// 8-bit blocks.
+    Q8 {
+        /// First key on.
+        keys: &'a [BlockQ8],
+        /// First value on.
+        values: &'a [BlockQ8],
+        /// Blocks from row to row.
+        stride: usize,
+    },
+    /// 4-bit blocks.
+    Q4 {
+        /// First key on.
+        keys: &'a [BlockQ4],
+        /// First value on.
+        values: &'a [BlockQ4],
+        /// Blocks from row to row.
+        stride: usize,
+    },
+}
+
+/// What is added to the scores of a segment's rows before the softmax: the logarithm of how many tokens a row stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum LogWeights<'a> {
+    /// The same for all rows; 0 for single tokens.
+    Same(f32),
+    /// One for each row.
+    Each(&'a [f32]),
+}
+
+/// Rows that take part in one softmax, beside those of other segments.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    /// The rows.
+    pub rows: Rows<'a>,
+    /// How many of them.
+    pub len: usize,
+    /// Added to their scores.
+    pub log_weights: LogWeights<'a>,
+}
+
+impl<'a> Segment<'a> {
+    /// `len` rows that count once each.
+    pub const fn tokens(rows: Rows<'a>, len: usize) -> Self {
+        Self { rows, len, log_weights: LogWeights::Same(0.0) }
+    }
+
+    /// Checks that the slices hold `len` rows of `head_dim` numbers. Vector code relies on it.
+    pub fn check(&self, head_dim: usize) -> Result<(), KernelError> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let (keys, values, stride, width) = match self.rows {
+            Rows::F32 { keys, values, stride } => (keys.len(), values.len(), stride, head_dim),
+            Rows::F16 { keys, values, stride } => (keys.len(), values.len(), stride, head_dim),
+            Rows::Q8 { keys, values, stride } => (keys.len(), values.len(), stride, blocks_for(head_dim)),
+            Rows::Q4 { keys, values, stride } => (keys.len(), values.len(), stride, blocks_for(head_dim)),
+        };
+        let least = (self.len - 1).checked_mul(stride).and_then(|n| n.checked_add(width));
+        let least = least.ok_or(KernelError::Shape { what: "rows", expected: usize::MAX, got: keys })?;
+        if keys < least {
+            return Err(KernelError::Shape { what: "keys", expected: least, got: keys });
+        }
+        if values < least {
+            return Err(KernelError::Shape { what: "values", expected: least, got: values });
+        }
+        match self.log_weights {
+            LogWeights::Each(w) if w.len() != self.len => {
+                Err(KernelError::Shape { what: "log weights", expected: self.len, got: w.len() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The log weight of row `i`.
+    pub fn log_weight(&self, i: usize) -> f32 {
+        match self.log_weights {
+            LogWeights::Same(w) => w,
+            LogWeights::Each(w) => w[i],
+        }
+    }
+
+    /// Key (`value` false) or value of row `i` as single precision, for reference code.
+    pub fn read(&self, i: usize, value: bool, out: &mut [f32]) {
+        match self.rows {
+            Rows::F32 { keys, values, stride } => {
+                let from = if value { values } else { keys };
+                out.copy_from_slice(&from[i * stride..][..out.len()]);
+            }
+            Rows::F16 { keys, values, stride } => {
+                let from = if value { values } else { keys };
+                for (o, x) in out.iter_mut().zip(&from[i * stride..]) {
+                    *o = x.to_f32();
+                }
+            }
+            Rows::Q8 { keys, values, stride } => {
+                let from = if value { values } else { keys };
+                for (o, block) in out.chunks_mut(super::BLOCK).zip(&from[i * stride..]) {
+                    block.dequantize(o);
+                }
+            }
+            Rows::Q4 { keys, values, stride } => {
+                let from = if value { values } else { keys };
+                for (o, block) in out.chunks_mut(super::BLOCK).zip(&from[i * stride..]) {
+                    block.dequantize(o);
+                }
+            }
+        }
+    }
+}

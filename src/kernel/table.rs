@@ -1,0 +1,151 @@
+//! One table of functions, chosen once.
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::f16;
+
+use super::quant::{BlockQ4, BlockQ8, blocks_for};
+use super::{KernelError, Segment, scalar};
+
+/// Which code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KernelKind {
+    /// Plain Rust, the specification.
+    Scalar,
+    /// 128-bit vectors of aarch64.
+    Neon,
+    /// 256-bit vectors of x86-64 with FMA and F16C.
+    Avx2,
+}
+
+impl fmt::Display for KernelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+        })
+    }
+}
+
+impl FromStr for KernelKind {
+    type Err = KernelError;
+    fn from_str(text: &str) -> Result<Self, KernelError> {
+        match text {
+            "scalar" => Ok(Self::Scalar),
+            "neon" => Ok(Self::Neon),
+            "avx2" => Ok(Self::Avx2),
+            other => Err(KernelError::Unknown(other.to_owned())),
+        }
+    }
+}
+
+/// The functions of one kind. Copy a reference around; there is one of each kind for the life of the process.
+#[derive(Debug)]
+pub struct Kernel {
+    kind: KernelKind,
+}
+
+static SCALAR: Kernel = Kernel { kind: KernelKind::Scalar };
+
+impl Kernel {
+    /// The best kernel of this processor, or the one asked for.
+    pub fn select(forced: Option<KernelKind>) -> Result<&'static Self, KernelError> {
+        match forced {
+            None | Some(KernelKind::Scalar) => Ok(&SCALAR),
+            Some(kind) => Err(KernelError::Unsupported { kind, have: "scalar".to_owned() }),
+        }
+    }
+
+    /// Which one it is.
+    pub const fn kind(&self) -> KernelKind {
+        self.kind
+    }
+
+    /// Attention of one token for the query heads of one kv head, see [`Segment`]. `queries` and `out` hold one vector of
+    /// `head_dim` per query head; `weights`, where wanted, receives the softmax weights (rows x query heads).
+    ///
+    /// Allocates nothing (but in the scalar kernel). Shapes are checked; finite numbers are the caller's word (caches
+    /// refuse others when they are appended).
+    pub fn sparse_decode(
+        &self,
+        queries: &[f32],
+        head_dim: usize,
+        segments: &[Segment<'_>],
+        scale: f32,
+        out: &mut [f32],
+        weights: Option<&mut [f32]>,
+    ) -> Result<(), KernelError> {
+        if head_dim == 0 {
+            return Err(KernelError::Zero("head_dim"));
+        }
+        if queries.is_empty() || !queries.len().is_multiple_of(head_dim) {
+            return Err(KernelError::Ragged { what: "queries", got: queries.len(), of: head_dim });
+        }
+        if out.len() != queries.len() {
+            return Err(KernelError::Shape { what: "out", expected: queries.len(), got: out.len() });
+        }
+        let mut rows = 0;
+        for segment in segments {
+            segment.check(head_dim)?;
+            rows += segment.len;
+        }
+        if let Some(weights) = &weights {
+            let expected = rows * (queries.len() / head_dim);
+            if weights.len() != expected {
+                return Err(KernelError::Shape { what: "weights", expected, got: weights.len() });
+            }
+        }
+        scalar::sparse_decode(queries, head_dim, segments, scale, out, weights);
+        Ok(())
+    }
+
+    /// Sum of products of two vectors of the same length.
+    pub fn dot(&self, a: &[f32], b: &[f32]) -> Result<f32, KernelError> {
+        same("b", a.len(), b.len())?;
+        Ok(scalar::dot(a, b))
+    }
+
+    /// Product of a vector with quantised values of the same length.
+    pub fn dot_q8(&self, a: &[f32], b: &[BlockQ8]) -> Result<f32, KernelError> {
+        same("blocks", blocks_for(a.len()), b.len())?;
+        Ok(scalar::dot_q8(a, b))
+    }
+
+    /// Product of a vector with quantised values of the same length.
+    pub fn dot_q4(&self, a: &[f32], b: &[BlockQ4]) -> Result<f32, KernelError> {
+        same("blocks", blocks_for(a.len()), b.len())?;
+        Ok(scalar::dot_q4(a, b))
+    }
+
+    /// `y = x W` for several rows x at once: x is rows x `inputs`, W `inputs` x outputs, y rows x outputs, row-major.
+    pub fn matmul(&self, x: &[f32], w: &[f32], inputs: usize, y: &mut [f32]) -> Result<(), KernelError> {
+        check_matmul(x.len(), w.len(), inputs, y.len())?;
+        scalar::matmul(x, w, inputs, y);
+        Ok(())
+    }
+
+    /// As [`matmul`](Self::matmul) with weights in half precision, read in place.
+    pub fn matmul_f16(&self, x: &[f32], w: &[f16], inputs: usize, y: &mut [f32]) -> Result<(), KernelError> {
+        check_matmul(x.len(), w.len(), inputs, y.len())?;
+        scalar::matmul_f16(x, w, inputs, y);
+        Ok(())
+    }
+}
+
+fn same(what: &'static str, expected: usize, got: usize) -> Result<(), KernelError> {
+    if expected == got { Ok(()) } else { Err(KernelError::Shape { what, expected, got }) }
+}
+
+fn check_matmul(x: usize, w: usize, inputs: usize, y: usize) -> Result<(), KernelError> {
+    if inputs == 0 {
+        return Err(KernelError::Zero("inputs"));
+    }
+    for (what, got) in [("x", x), ("weights", w)] {
+        if !got.is_multiple_of(inputs) {
+            return Err(KernelError::Ragged { what, got, of: inputs });
+        }
+    }
+    same("y", x / inputs * (w / inputs), y)
+}
