@@ -9,6 +9,7 @@ mod import;
 mod input;
 mod output;
 mod ports;
+mod printer;
 mod record;
 mod replay;
 mod run;
@@ -61,6 +62,9 @@ pub struct Common {
     /// Set one key, for example --set mqtt.host=10.0.0.2 (wins over file and environment; may be repeated)
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Attention kernel to use: auto (the best of this processor), scalar, neon or avx2
+    #[arg(long, global = true, value_name = "KERNEL", value_parser = ["auto", "scalar", "neon", "avx2"])]
+    kernel: Option<String>,
     /// More log (repeat for more)
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -133,9 +137,15 @@ pub fn main() -> ExitCode {
 }
 
 impl Common {
+    /// Keys set by flags; the last one wins.
+    fn flags(&self) -> Vec<String> {
+        let kernel = self.kernel.iter().map(|k| format!("head.kernel={k}"));
+        self.set.iter().cloned().chain(kernel).collect()
+    }
+
     /// The configuration in force for this call.
     fn load(&self) -> Result<Loaded, Findings> {
-        config::load(self.config.as_deref(), std::env::vars(), &self.set)
+        config::load(self.config.as_deref(), std::env::vars(), &self.flags())
     }
 
     /// The configuration, with the log started as it says.

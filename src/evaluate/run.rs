@@ -115,7 +115,8 @@ fn one_zone(signal: &signal::Settings, sensitivity: f32) -> Sensing {
     let zones =
         [ZoneSettings { name: "recording".to_owned(), sensitivity: Some(sensitivity), ..ZoneSettings::default() }];
     let directory = Directory::new(&[], &zones, Vec::new());
-    Sensing::new(signal.clone(), event::Settings::default(), &zones, directory, Provenance::Recorded)
+    let setup = Setup::of_zones(zones.to_vec(), directory, Provenance::Recorded);
+    Sensing::new(Setup { signal: signal.clone(), ..setup })
 }
 
 /// Thins frames as the options say: to a lower rate, and by random loss.

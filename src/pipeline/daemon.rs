@@ -176,8 +176,19 @@ impl Daemon {
         };
 
         let (to_sensing, control) = std_mpsc::channel();
-        let mut sensing =
-            Sensing::new(settings.signal.clone(), settings.occupancy.clone(), &zones, directory.clone(), source);
+        let mut sensing = Sensing::new(Setup::new(settings, zones.clone(), directory.clone(), source));
+        let head_fault = match HeadStage::load(&settings.head) {
+            Ok(Some(head)) => {
+                tracing::info!(kernel = head.view().kernel, weights = head.view().weights, "temporal head");
+                sensing = sensing.with_head(head);
+                None
+            }
+            Ok(None) => None,
+            Err(error) => {
+                tracing::error!(%error, "no temporal head; people are counted without it");
+                Some(format!("no temporal head: {error}"))
+            }
+        };
         let before: Vec<Event> = journal.last(RESUME_EVENTS).into_iter().map(|r| r.event).collect();
         sensing.resume(&before);
         let wiring = Wiring {
@@ -256,6 +267,7 @@ impl Daemon {
             reload,
             running: settings.clone(),
             lost_events,
+            head_fault,
             reload_fault: None,
             stopped,
         };

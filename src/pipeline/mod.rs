@@ -27,5 +27,5 @@ pub use daemon::{Daemon, DaemonError, Feed, PacedFeed};
 pub use intake::Intake;
 pub use nodes::{Directory, NodeIdentity, NodeSettings, TransmitterSettings};
 pub use queue::{FrameQueue, Popped};
-pub use sensing::{Sensing, TickView};
+pub use sensing::{Sensing, Setup, TickView};
 pub use wall::rfc3339;
