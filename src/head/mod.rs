@@ -1,1 +1,9 @@
 //! Tokens of a track -> embedding and class logits: the AETHER temporal head.
+
+pub mod init;
+pub mod schema;
+pub mod weights;
+
+pub use weights::{
+    WEIGHT_BLOB_HEADER_LEN, WEIGHT_BLOB_MAGIC, WEIGHT_BLOB_VERSION, WeightBlob, WeightBlobHeader, WeightDtype,
+};
