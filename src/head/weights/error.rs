@@ -127,9 +127,12 @@ pub enum WeightError {
         /// What came.
         got: String,
     },
-    /// A tensor or section that the file does not have.
-    #[error("the file has no {0}; expected {1}")]
-    Missing(&'static str, &'static str),
+    /// Nothing says what the inputs and classes mean.
+    #[error(
+        "the weights have no information block (flag bit 3): expected feature schema, classes and normalisation; \
+         write them again with one, they cannot be used safely without"
+    )]
+    NoInfo,
     /// Trained on tokens of another meaning.
     #[error(
         "weights are for the feature schema `{theirs}` (hash {their_hash}), this aetherd computes `{ours}` (hash {our_hash}); \
