@@ -97,7 +97,8 @@ pub(super) fn run(common: &Common, args: &ReplayArgs) -> anyhow::Result<u8> {
 
 fn fresh(settings: &Settings, provenance: Provenance) -> Sensing {
     let zones = settings.zones();
-    let directory = Directory::new(&settings.node, &zones, settings.serial_ports());
+    let directory =
+        Directory::new(&settings.node, &zones, settings.serial_ports()).with_transmitters(&settings.transmitter);
     Sensing::new(settings.signal.clone(), settings.occupancy.clone(), &zones, directory, provenance)
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{self, ZoneSettings};
-use crate::pipeline::NodeSettings;
+use crate::pipeline::{NodeSettings, TransmitterSettings};
 use crate::{frame, mqtt, signal, telemetry, web};
 
 /// The version of the configuration format that this program reads.
@@ -29,6 +29,8 @@ pub struct Settings {
     pub occupancy: event::Settings,
     /// Boards with names; boards that are not listed work too.
     pub node: Vec<NodeSettings>,
+    /// Places of the stations whose packets the boards measure.
+    pub transmitter: Vec<TransmitterSettings>,
     /// Zones; without any there is one, "Home", that every board watches.
     pub zone: Vec<ZoneSettings>,
     /// The broker.
@@ -47,6 +49,7 @@ impl Default for Settings {
             signal: signal::Settings::default(),
             occupancy: event::Settings::default(),
             node: Vec::new(),
+            transmitter: Vec::new(),
             zone: Vec::new(),
             mqtt: mqtt::Settings::default(),
             web: web::Settings::default(),

@@ -200,7 +200,7 @@ impl Control {
         .collect();
         telemetry::set_level(new.log.level);
         let zones = self.tuning.apply(&new.zones());
-        let directory = Directory::new(&new.node, &zones, old.serial_ports());
+        let directory = Directory::new(&new.node, &zones, old.serial_ports()).with_transmitters(&new.transmitter);
         self.composer.rename(directory.clone(), zones.clone());
         let source = self.composer.source;
         self.tell(thread::Control::Reconfigure(Box::new((new.occupancy.clone(), zones, directory, source))))?;

@@ -144,7 +144,8 @@ impl Daemon {
         };
         let tuning = Tuning::load(&state_dir);
         let zones = tuning.apply(&settings.zones());
-        let directory = Directory::new(&settings.node, &zones, settings.serial_ports());
+        let directory =
+            Directory::new(&settings.node, &zones, settings.serial_ports()).with_transmitters(&settings.transmitter);
         let queue = Arc::new(FrameQueue::new(FRAME_QUEUE));
         let stats = Arc::new(Mutex::new(FrameStats::new(settings.frames.decoder.max_nodes)));
         let board = Arc::new(Board::default());

@@ -25,7 +25,7 @@ mod wall;
 pub use control::Reload;
 pub use daemon::{Daemon, DaemonError, Feed, PacedFeed};
 pub use intake::Intake;
-pub use nodes::{Directory, NodeIdentity, NodeSettings};
+pub use nodes::{Directory, NodeIdentity, NodeSettings, TransmitterSettings};
 pub use queue::{FrameQueue, Popped};
 pub use sensing::{Sensing, TickView};
 pub use wall::rfc3339;

@@ -131,7 +131,7 @@ impl Sensing {
         self.links.clear();
         self.events.clear();
         self.signal.tick(at, &mut self.links);
-        let changed = self.zones.step(at, &self.links, &mut self.events);
+        let changed = self.zones.step(at, &self.links, &|_| None, &mut self.events);
         on_tick(&TickView { at, links: &self.links, events: &self.events, zones: &self.zones, changed });
     }
 

@@ -104,12 +104,15 @@ impl Composer {
                 since: z.state.since.map(|t| rfc3339(t, moment.wall_offset)),
                 hold_s: z.hold_s,
                 sensitivity: z.sensitivity,
+                tells_people_apart: false,
                 state: z.state,
             }
         });
         Snapshot {
             zones: zones.collect(),
             nodes: self.nodes(&moment),
+            tracks: Vec::new(),
+            head: None,
             faults: moment.faults,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),
