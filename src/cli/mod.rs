@@ -5,6 +5,7 @@ mod decode;
 mod demo;
 mod discovery;
 mod evaluate;
+mod head;
 mod import;
 mod input;
 mod output;
@@ -94,6 +95,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Measure accuracy on labelled recordings
     Evaluate(evaluate::EvaluateArgs),
+    /// Weights of the temporal head: write untrained ones, describe a file
+    Head(head::HeadArgs),
     /// Emit frames of a simulated room in true wire formats, labelled as simulated
     Simulate(simulate::SimulateArgs),
     /// Show, send or remove what Home Assistant is told about us
@@ -114,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(&cli.common, &args),
         Command::Replay(args) => replay::run(&cli.common, &args),
         Command::Evaluate(args) => evaluate::run(&cli.common, &args),
+        Command::Head(args) => head::run(&cli.common, &args),
         Command::Simulate(args) => simulate::run(&cli.common, &args),
         Command::Discovery(args) => discovery::run(&cli.common, &args),
         Command::Demo(args) => demo::run(&cli.common, &args),
