@@ -8,7 +8,8 @@ use super::quant::{BlockQ4, BlockQ8};
 /// One token's attention: for each of the `queries.len() / head_dim` queries of one kv head, softmax over the rows of all
 /// segments together of `scale * q.k + log weight`, then the mean of the values under it. No rows at all give zeros.
 ///
-/// `weights`, where wanted, receives the softmax weight of every row for every query, row by row (rows x queries).
+/// `weights`, where wanted, receives the softmax weight of every row for every query, row by row (rows x queries). False if
+/// a score or a result is not finite.
 pub(super) fn sparse_decode(
     queries: &[f32],
     head_dim: usize,
@@ -16,9 +17,10 @@ pub(super) fn sparse_decode(
     scale: f32,
     out: &mut [f32],
     mut weights: Option<&mut [f32]>,
-) {
+) -> bool {
     let group = queries.len() / head_dim;
     let mut row = vec![0.0f32; head_dim];
+    let mut finite = true;
     for (head, (query, out)) in queries.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).enumerate() {
         let mut scores = Vec::new();
         for segment in segments {
@@ -42,7 +44,9 @@ pub(super) fn sparse_decode(
                 n += 1;
             }
         }
+        finite &= scores.iter().chain(&*out).all(|x| x.is_finite());
     }
+    finite
 }
 
 /// Sum of products.

@@ -1,10 +1,13 @@
 //! One table of functions, chosen once.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::str::FromStr;
 
 use half::f16;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::quant::{BlockQ4, BlockQ8, blocks_for};
 use super::{KernelError, Segment, scalar};
 
@@ -45,17 +48,38 @@ impl FromStr for KernelKind {
 #[derive(Debug)]
 pub struct Kernel {
     kind: KernelKind,
+    functions: Functions,
 }
 
-static SCALAR: Kernel = Kernel { kind: KernelKind::Scalar };
+/// Unsafe for what the vector kernels need: their processor, and shapes that have been checked.
+#[derive(Debug)]
+struct Functions {
+    sparse_decode: unsafe fn(&[f32], usize, &[Segment<'_>], f32, &mut [f32], Option<&mut [f32]>) -> bool,
+}
+
+static SCALAR: Kernel =
+    Kernel { kind: KernelKind::Scalar, functions: Functions { sparse_decode: scalar::sparse_decode } };
+
+#[cfg(target_arch = "x86_64")]
+static AVX2: Kernel = Kernel { kind: KernelKind::Avx2, functions: Functions { sparse_decode: avx2::sparse_decode } };
+
+/// Kernels that this processor runs, the best one first.
+fn available() -> impl Iterator<Item = &'static Kernel> {
+    #[cfg(target_arch = "x86_64")]
+    let vector = avx2::is_supported().then_some(&AVX2);
+    #[cfg(not(target_arch = "x86_64"))]
+    let vector = None;
+    vector.into_iter().chain([&SCALAR])
+}
 
 impl Kernel {
     /// The best kernel of this processor, or the one asked for.
     pub fn select(forced: Option<KernelKind>) -> Result<&'static Self, KernelError> {
-        match forced {
-            None | Some(KernelKind::Scalar) => Ok(&SCALAR),
-            Some(kind) => Err(KernelError::Unsupported { kind, have: "scalar".to_owned() }),
-        }
+        let Some(kind) = forced else { return Ok(available().next().unwrap_or(&SCALAR)) };
+        available().find(|k| k.kind == kind).ok_or_else(|| {
+            let have: Vec<String> = available().map(|k| k.kind.to_string()).collect();
+            KernelError::Unsupported { kind, have: have.join(", ") }
+        })
     }
 
     /// Which one it is.
@@ -97,7 +121,8 @@ impl Kernel {
                 return Err(KernelError::Shape { what: "weights", expected, got: weights.len() });
             }
         }
-        scalar::sparse_decode(queries, head_dim, segments, scale, out, weights);
+        // SAFETY: shapes are checked above; a kernel is only handed out where it runs.
+        unsafe { (self.functions.sparse_decode)(queries, head_dim, segments, scale, out, weights) };
         Ok(())
     }
 
