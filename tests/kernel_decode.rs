@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Largest difference to the exact result, relative to the largest value, of the same stored numbers.
-const EXACT: f64 = 4e-6;
+/// Largest difference to the exact result of the same stored numbers, relative to the largest value and for queries of
+/// size 1: a score of single precision is wrong in its last digits, the more the larger it is.
+const EXACT: f64 = 2e-6;
 
 /// Kernels of this machine.
 fn kernels() -> Vec<&'static Kernel> {
@@ -142,6 +143,7 @@ fn check(seed: u64, group: usize, d: usize, shape: &[(usize, usize, usize, usize
         shape.iter().map(|&(kind, len, gap, w)| Stored::random(&mut rng, d, kind, len, gap, w, value_size)).collect();
     let segments: Vec<Segment<'_>> = stored.iter().map(Stored::segment).collect();
     let scale = 1.0 / (d as f32).sqrt();
+    let tolerance = EXACT * f64::from(2.0 + query_size);
     let (want, want_weights) = naive(queries, d, &segments, scale);
     for kernel in kernels() {
         let mut out = vec![f32::NAN; offset + group * d];
@@ -149,14 +151,18 @@ fn check(seed: u64, group: usize, d: usize, shape: &[(usize, usize, usize, usize
         kernel.sparse_decode(queries, d, &segments, scale, out, None).unwrap();
         for (got, want) in out.iter().zip(&want) {
             let error = (f64::from(*got) - want).abs();
-            assert!(error <= EXACT * f64::from(value_size), "{}: {got} for {want}", kernel.kind());
+            assert!(error <= tolerance * f64::from(value_size), "{}: {got} for {want}", kernel.kind());
         }
         let mut again = vec![f32::NAN; group * d];
         let mut weights = vec![f32::NAN; want_weights.len()];
         kernel.sparse_decode(queries, d, &segments, scale, &mut again, Some(&mut weights)).unwrap();
         assert_eq!(out, again, "{}: weights change the result", kernel.kind());
         for (got, want) in weights.iter().zip(&want_weights) {
-            assert!((f64::from(*got) - want).abs() <= 1e-5 * want + 1e-9, "{}: weight {got} for {want}", kernel.kind());
+            assert!(
+                (f64::from(*got) - want).abs() <= tolerance * want + 1e-9,
+                "{}: weight {got} for {want}",
+                kernel.kind()
+            );
         }
     }
 }

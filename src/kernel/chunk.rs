@@ -84,10 +84,15 @@ impl<'a> Chunk<'a> {
                 }
                 let from = self.row.wrapping_mul(place.stride);
                 let (keys, values) = (place.keys.wrapping_add(from), place.values.wrapping_add(from));
-                let (to_keys, to_values) = (&mut self.keys[n..n + take], &mut self.values[n..n + take]);
-                for (i, (k, v)) in to_keys.iter_mut().zip(to_values).enumerate() {
-                    k.write(keys.wrapping_add(i.wrapping_mul(place.stride)));
-                    v.write(values.wrapping_add(i.wrapping_mul(place.stride)));
+                if take == 1 {
+                    self.keys[n].write(keys);
+                    self.values[n].write(values);
+                } else {
+                    let (to_keys, to_values) = (&mut self.keys[n..n + take], &mut self.values[n..n + take]);
+                    for (i, (k, v)) in to_keys.iter_mut().zip(to_values).enumerate() {
+                        k.write(keys.wrapping_add(i.wrapping_mul(place.stride)));
+                        v.write(values.wrapping_add(i.wrapping_mul(place.stride)));
+                    }
                 }
                 self.weigh(segment, n, take, unit);
                 n += take;

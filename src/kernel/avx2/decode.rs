@@ -86,6 +86,14 @@ struct Softmax {
     all: __m256,
 }
 
+#[repr(align(64))]
+struct Aligned([MaybeUninit<f32>; 256]);
+
+/// Whether queries of this shape are scaled and copied first.
+const fn is_copied(g: usize, d: usize) -> bool {
+    d > 0 && d % 8 == 0 && g * d <= 256
+}
+
 type Scores = [MaybeUninit<f32>; ROWS * 4 + 8];
 
 impl Task<'_> {
@@ -98,6 +106,9 @@ impl Task<'_> {
         let mut chunk = Chunk::new(self.segments);
         let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 8];
         let scores: *mut f32 = scores.as_mut_ptr().cast();
+        let mut aligned = Aligned([const { MaybeUninit::uninit() }; 256]);
+        // SAFETY: the caller's queries; the copy has room where `is_copied` says so.
+        let queries = unsafe { self.copy_queries::<G, D>(&mut aligned) };
         let (mut done, mut last) = (0, 0);
         let zero = _mm256_setzero_ps();
         let mut soft = Softmax { most: _mm256_set1_ps(f32::NEG_INFINITY), sum: zero, all: zero };
@@ -113,10 +124,14 @@ impl Task<'_> {
                 let mut start = 0;
                 for run in chunk.runs() {
                     soft.most = match run.format {
-                        chunk::Format::F32 => self.score::<F32, G, D>(&chunk, start, run.end, scores, soft.most),
-                        chunk::Format::F16 => self.score::<F16, G, D>(&chunk, start, run.end, scores, soft.most),
-                        chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, start, run.end, scores, soft.most),
-                        chunk::Format::Q4 => self.score::<Q4, G, D>(&chunk, start, run.end, scores, soft.most),
+                        chunk::Format::F32 => {
+                            self.score::<F32, G, D>(&chunk, queries, start, run.end, scores, soft.most)
+                        }
+                        chunk::Format::F16 => {
+                            self.score::<F16, G, D>(&chunk, queries, start, run.end, scores, soft.most)
+                        }
+                        chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, queries, start, run.end, scores, soft.most),
+                        chunk::Format::Q4 => self.score::<Q4, G, D>(&chunk, queries, start, run.end, scores, soft.most),
                     };
                     start = run.end;
                 }
@@ -162,49 +177,49 @@ impl Task<'_> {
         }
     }
 
+    /// Where the length is known the queries are scaled and copied to whole cache lines: they are read for every row.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn copy_queries<const G: usize, const D: usize>(&self, to: &mut Aligned) -> *const f32 {
+        if !is_copied(G, D) {
+            return self.queries;
+        }
+        let scale = _mm256_set1_ps(self.scale);
+        let copy: *mut f32 = to.0.as_mut_ptr().cast();
+        for i in 0..G * D / 8 {
+            // SAFETY: G * D numbers, a multiple of 8, at both ends.
+            unsafe {
+                _mm256_store_ps(copy.add(8 * i), _mm256_mul_ps(scale, _mm256_loadu_ps(self.queries.add(8 * i))));
+            }
+        }
+        copy
+    }
+
     /// Scores of the rows `start..end` of the chunk, in units of log 2; gives the maximum by lane.
+    ///
+    /// The sums of lanes are finished one turn later than they are begun: waiting for them in the same turn would fill the
+    /// processor's queues before the next rows come in sight.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn score<F: Format, const G: usize, const D: usize>(
         &self,
         chunk: &Chunk<'_>,
+        queries: *const f32,
         start: usize,
         end: usize,
         scores: *mut f32,
         mut most: __m256,
     ) -> __m256 {
         let d = if D == 0 { self.head_dim } else { D };
-        let scale = _mm256_set1_ps(self.scale);
-        let queries = self.queries;
-        let mut at = start;
-        while at < end {
-            let mut sums = [_mm256_setzero_ps(); 8];
-            // SAFETY: row numbers are kept below `end`; loads stay below the head dimension; the last scores may reach 8
-            // numbers too far, where the buffer has room.
+        let scale = _mm256_set1_ps(if is_copied(G, D) { 1.0 } else { self.scale });
+        let finish = |folded, at: usize, most| {
+            let mut score = sum_folded(folded);
+            if !is_copied(G, D) {
+                score = _mm256_mul_ps(score, scale);
+            }
+            // SAFETY: row numbers are kept below `end`; the last scores may reach 8 numbers too far, where the buffer has
+            // room.
             unsafe {
-                let row: [*const u8; 8] =
-                    std::array::from_fn(|r| *chunk.keys().add((at + r.min(8 / G - 1)).min(end - 1)));
-                for c in 0..d / 8 {
-                    let q: [__m256; G] = std::array::from_fn(|g| _mm256_loadu_ps(queries.add(g * d + 8 * c)));
-                    for r in 0..8 / G {
-                        let k = F::load(row[r], c);
-                        for g in 0..G {
-                            sums[r * G + g] = _mm256_fmadd_ps(k, q[g], sums[r * G + g]);
-                        }
-                    }
-                }
-                if d % 8 != 0 {
-                    let (c, rest) = (d / 8, d % 8);
-                    let mask = first_lanes(rest);
-                    for r in 0..8 / G {
-                        let k = F::load_tail(row[r], c, rest);
-                        for g in 0..G {
-                            let q = _mm256_maskload_ps(queries.add(g * d + 8 * c), mask);
-                            sums[r * G + g] = _mm256_fmadd_ps(k, q, sums[r * G + g]);
-                        }
-                    }
-                }
-                let mut score = _mm256_mul_ps(sum_lanes(sums), scale);
                 if chunk.is_weighted() {
                     let w = |r: usize| *chunk.log_weights().add((at + r).min(end - 1));
                     score = _mm256_add_ps(
@@ -216,12 +231,64 @@ impl Task<'_> {
                         },
                     );
                 }
-                most = _mm256_max_ps(most, score);
                 _mm256_storeu_ps(scores.add(at * G), score);
             }
+            _mm256_max_ps(most, score)
+        };
+        // SAFETY: `start` is below `end`.
+        let mut folded = unsafe { self.begin::<F, G>(d, chunk, queries, start, end) };
+        let mut at = start + 8 / G;
+        while at < end {
+            // SAFETY: `at` is below `end`.
+            let next = unsafe { self.begin::<F, G>(d, chunk, queries, at, end) };
+            most = finish(folded, at - 8 / G, most);
+            folded = next;
             at += 8 / G;
         }
-        most
+        finish(folded, at - 8 / G, most)
+    }
+
+    /// Products of 8 / G rows from `at` on with all queries, each eight lanes folded to four.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn begin<F: Format, const G: usize>(
+        &self,
+        d: usize,
+        chunk: &Chunk<'_>,
+        mut queries: *const f32,
+        at: usize,
+        end: usize,
+    ) -> [__m256; 4] {
+        let mut sums = [_mm256_setzero_ps(); 8];
+        // SAFETY: row numbers are kept below `end`; loads stay below the head dimension. The empty assembly makes the
+        // compiler forget that the queries are the same in each turn: it would keep all of them "in registers", that is,
+        // copy them to the stack.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) queries, options(nomem, nostack, preserves_flags));
+            let row: [*const u8; 8] = std::array::from_fn(|r| *chunk.keys().add((at + r.min(8 / G - 1)).min(end - 1)));
+            for c in 0..d / 8 {
+                let k: [__m256; 8] = std::array::from_fn(|r| F::load(row[r.min(8 / G - 1)], c));
+                for g in 0..G {
+                    let q = _mm256_loadu_ps(queries.add(g * d + 8 * c));
+                    for r in 0..8 / G {
+                        sums[r * G + g] =
+                            if c == 0 { _mm256_mul_ps(k[r], q) } else { _mm256_fmadd_ps(k[r], q, sums[r * G + g]) };
+                    }
+                }
+            }
+            if d % 8 != 0 {
+                let (c, rest) = (d / 8, d % 8);
+                let mask = first_lanes(rest);
+                for r in 0..8 / G {
+                    let k = F::load_tail(row[r], c, rest);
+                    for g in 0..G {
+                        let q = _mm256_maskload_ps(queries.add(g * d + 8 * c), mask);
+                        sums[r * G + g] = _mm256_fmadd_ps(k, q, sums[r * G + g]);
+                    }
+                }
+            }
+        }
+        fold(sums)
     }
 
     /// Adds the values of the rows `start..end`, times their weights, to the results; `fresh` begins them.
@@ -414,23 +481,30 @@ unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Sof
     soft
 }
 
-/// Sums of the lanes of eight vectors, as one vector. Blends run on more ports than shuffles, so that half of each step
-/// is a blend.
+/// Halves of lanes are added, two vectors to one: 0 and 2, 1 and 3, 4 and 6, 5 and 7. Blends run on more ports than
+/// shuffles, so that half of it is a blend.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sum_lanes(v: [__m256; 8]) -> __m256 {
-    let low = sum_quarters(v[0], v[1], v[2], v[3]);
-    let high = sum_quarters(v[4], v[5], v[6], v[7]);
-    _mm256_add_ps(_mm256_blend_ps::<0xF0>(low, high), _mm256_permute2f128_ps::<0x21>(low, high))
+fn fold(v: [__m256; 8]) -> [__m256; 4] {
+    // a0+a2 a1+a3 b0+b2 b1+b3, in both halves.
+    std::array::from_fn(|i| {
+        let (a, b) = (v[i + i / 2 * 2], v[i + i / 2 * 2 + 2]);
+        _mm256_add_ps(_mm256_blend_ps::<0xCC>(a, b), _mm256_shuffle_ps::<0b01_00_11_10>(a, b))
+    })
 }
 
-/// Sums of each half's four lanes of four vectors.
+/// The rest of the sums of eight vectors' lanes, as one vector.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sum_quarters(a: __m256, b: __m256, c: __m256, d: __m256) -> __m256 {
-    let ab = _mm256_add_ps(_mm256_blend_ps::<0xCC>(a, b), _mm256_shuffle_ps::<0b01_00_11_10>(a, b));
-    let cd = _mm256_add_ps(_mm256_blend_ps::<0xCC>(c, d), _mm256_shuffle_ps::<0b01_00_11_10>(c, d));
-    _mm256_add_ps(_mm256_shuffle_ps::<0b10_00_10_00>(ab, cd), _mm256_shuffle_ps::<0b11_01_11_01>(ab, cd))
+fn sum_folded(v: [__m256; 4]) -> __m256 {
+    let half = |ac: __m256, bd: __m256| {
+        // ac0 bd1 ac2 bd3 and ac1 bd0 ac3 bd2.
+        let straight = _mm256_blend_ps::<0xAA>(ac, bd);
+        let crossed = _mm256_permute_ps::<0b10_11_00_01>(_mm256_blend_ps::<0xAA>(bd, ac));
+        _mm256_add_ps(straight, crossed)
+    };
+    let (low, high) = (half(v[0], v[1]), half(v[2], v[3]));
+    _mm256_add_ps(_mm256_blend_ps::<0xF0>(low, high), _mm256_permute2f128_ps::<0x21>(low, high))
 }
 
 /// The maximum of all lanes of a query, in all of them.
