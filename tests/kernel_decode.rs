@@ -32,6 +32,7 @@ struct Stored {
     len: usize,
     log_weights: Option<Vec<f32>>,
     same: f32,
+    picks: Option<Vec<u32>>,
 }
 
 impl Stored {
@@ -59,6 +60,7 @@ impl Stored {
             len,
             log_weights: None,
             same: 0.0,
+            picks: None,
         };
         // Exactly as long as it must be: reading on is out of bounds.
         let total = if len == 0 { 0 } else { offset + (len - 1) * stride + 2 * width };
@@ -84,6 +86,10 @@ impl Stored {
             1 => s.same = rng.random_range(0.0..4.0),
             _ => s.log_weights = Some((0..len).map(|_| rng.random_range(-1.0..5.0)).collect()),
         }
+        if len > 0 && rng.random_bool(0.4) {
+            // Any order, rows left out and rows repeated.
+            s.picks = Some((0..len).map(|_| rng.random_range(0..len as u32)).collect());
+        }
         s
     }
 
@@ -97,7 +103,7 @@ impl Stored {
             _ => Rows::Q4 { keys: &self.q4[o..], values: &self.q4[v..], stride },
         };
         let log_weights = self.log_weights.as_deref().map_or(LogWeights::Same(self.same), LogWeights::Each);
-        Segment { rows, len: self.len, log_weights }
+        Segment { rows, len: self.len, picks: self.picks.as_deref(), log_weights }
     }
 
     fn total(&self) -> usize {

@@ -65,8 +65,9 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Moves on to the next rows; how many there are, 0 at the end. `unit` multiplies the log weights.
-    #[inline]
+    /// Moves on to the next rows; how many there are, 0 at the end. `unit` multiplies the log weights. Always inlined, so
+    /// that it is compiled for the vectors of the kernel that calls it.
+    #[inline(always)]
     pub(super) fn advance(&mut self, unit: f32) -> usize {
         let (mut n, mut runs) = (0, 0);
         let mut format = None;
@@ -82,17 +83,15 @@ impl<'a> Chunk<'a> {
                     format = Some(place.format);
                     runs += 1;
                 }
-                let from = self.row.wrapping_mul(place.stride);
-                let (keys, values) = (place.keys.wrapping_add(from), place.values.wrapping_add(from));
-                if take == 1 {
-                    self.keys[n].write(keys);
-                    self.values[n].write(values);
-                } else {
-                    let (to_keys, to_values) = (&mut self.keys[n..n + take], &mut self.values[n..n + take]);
-                    for (i, (k, v)) in to_keys.iter_mut().zip(to_values).enumerate() {
-                        k.write(keys.wrapping_add(i.wrapping_mul(place.stride)));
-                        v.write(values.wrapping_add(i.wrapping_mul(place.stride)));
-                    }
+                let (to_keys, to_values) = (&mut self.keys[n..n + take], &mut self.values[n..n + take]);
+                let to = to_keys.iter_mut().zip(to_values);
+                let mut write = |to: (&mut MaybeUninit<*const u8>, &mut MaybeUninit<*const u8>), i: usize| {
+                    to.0.write(place.keys.wrapping_add(i.wrapping_mul(place.stride)));
+                    to.1.write(place.values.wrapping_add(i.wrapping_mul(place.stride)));
+                };
+                match segment.picks {
+                    Some(picks) => to.zip(&picks[self.row..]).for_each(|(to, i)| write(to, *i as usize)),
+                    None => to.zip(self.row..).for_each(|(to, i)| write(to, i)),
                 }
                 self.weigh(segment, n, take, unit);
                 n += take;
