@@ -85,7 +85,7 @@ impl<'a> Chunk<'a> {
                 }
                 let (to_keys, to_values) = (&mut self.keys[n..n + take], &mut self.values[n..n + take]);
                 let to = to_keys.iter_mut().zip(to_values);
-                let mut write = |to: (&mut MaybeUninit<*const u8>, &mut MaybeUninit<*const u8>), i: usize| {
+                let write = |to: (&mut MaybeUninit<*const u8>, &mut MaybeUninit<*const u8>), i: usize| {
                     to.0.write(place.keys.wrapping_add(i.wrapping_mul(place.stride)));
                     to.1.write(place.values.wrapping_add(i.wrapping_mul(place.stride)));
                 };

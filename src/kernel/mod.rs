@@ -11,6 +11,8 @@ mod avx2;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod chunk;
 mod error;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod quant;
 mod rows;
 mod scalar;

@@ -99,3 +99,25 @@ pub(super) fn matmul_f16(x: &[f32], w: &[f16], inputs: usize, y: &mut [f32]) {
         }
     }
 }
+
+/// Rounds to half precision, ties to even.
+pub(super) fn to_f16(from: &[f32], to: &mut [f16]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = f16::from_f32(*from));
+}
+
+/// Reads half precision.
+pub(super) fn from_f16(from: &[f16], to: &mut [f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
+}
+
+/// Quantises block by block.
+#[inline(always)]
+pub(super) fn quantize_q8(from: &[f32], to: &mut [BlockQ8]) {
+    to.iter_mut().zip(from.chunks(super::BLOCK)).for_each(|(to, from)| *to = BlockQ8::quantize(from));
+}
+
+/// Quantises block by block.
+#[inline(always)]
+pub(super) fn quantize_q4(from: &[f32], to: &mut [BlockQ4]) {
+    to.iter_mut().zip(from.chunks(super::BLOCK)).for_each(|(to, from)| *to = BlockQ4::quantize(from));
+}

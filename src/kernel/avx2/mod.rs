@@ -5,11 +5,13 @@
 #![allow(unsafe_code)]
 
 mod decode;
+mod matmul;
 mod rows;
 
 use std::arch::x86_64::*;
 
 pub(super) use decode::sparse_decode;
+pub(super) use matmul::{dot, dot_q4, dot_q8, from_f16, matmul, matmul_f16, quantize_q4, quantize_q8, to_f16};
 
 use super::EXP2;
 
