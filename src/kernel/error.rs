@@ -53,6 +53,14 @@ pub enum KernelError {
         /// Kernels that would run.
         have: String,
     },
+    /// The process has begun with another kernel.
+    #[error("kernel `{kind}` comes too late: `{now}` is in use already; choose it before the first use")]
+    Chosen {
+        /// The kernel asked for.
+        kind: KernelKind,
+        /// The one in use.
+        now: KernelKind,
+    },
     /// No such kernel.
     #[error("unknown kernel `{0}`; expected scalar, neon or avx2")]
     Unknown(String),

@@ -33,6 +33,7 @@ pub struct BlockQ4 {
 
 impl BlockQ8 {
     /// Quantises up to [`BLOCK`] finite values; missing ones count as zero.
+    #[inline(always)]
     pub fn quantize(values: &[f32]) -> Self {
         let most = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         // The scale as it will be read back, so that rounding it costs no second error.
@@ -56,6 +57,7 @@ impl BlockQ8 {
 
 impl BlockQ4 {
     /// Quantises up to [`BLOCK`] finite values; missing ones count as zero.
+    #[inline(always)]
     pub fn quantize(values: &[f32]) -> Self {
         let most = values.iter().copied().fold(0.0f32, |m, v| if v.abs() > m.abs() { v } else { m });
         let scale = f16::from_f32(most / -8.0);

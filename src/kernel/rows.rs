@@ -56,13 +56,16 @@ pub enum LogWeights<'a> {
     Each(&'a [f32]),
 }
 
-/// Rows that take part in one softmax, beside those of other segments.
+/// Rows that take part in one softmax, beside those of other segments. Few segments with lists of picks are faster than
+/// many of one row.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
     /// The rows.
     pub rows: Rows<'a>,
     /// How many of them.
     pub len: usize,
+    /// Which rows, `len` of them in any order; the first `len` where nothing is given.
+    pub picks: Option<&'a [u32]>,
     /// Added to their scores.
     pub log_weights: LogWeights<'a>,
 }
@@ -70,10 +73,22 @@ pub struct Segment<'a> {
 impl<'a> Segment<'a> {
     /// `len` rows that count once each.
     pub const fn tokens(rows: Rows<'a>, len: usize) -> Self {
-        Self { rows, len, log_weights: LogWeights::Same(0.0) }
+        Self { rows, len, picks: None, log_weights: LogWeights::Same(0.0) }
     }
 
-    /// Checks that the slices hold `len` rows of `head_dim` numbers. Vector code relies on it.
+    /// The rows of these numbers, which count once each.
+    pub const fn picked(rows: Rows<'a>, picks: &'a [u32]) -> Self {
+        Self { rows, len: picks.len(), picks: Some(picks), log_weights: LogWeights::Same(0.0) }
+    }
+
+    /// The same rows, which count as these tell.
+    #[must_use]
+    pub const fn weighted(self, log_weights: LogWeights<'a>) -> Self {
+        Self { log_weights, ..self }
+    }
+
+    /// Checks that the slices hold the rows, each of `head_dim` numbers. Vector code relies on it.
+    #[inline]
     pub fn check(&self, head_dim: usize) -> Result<(), KernelError> {
         if self.len == 0 {
             return Ok(());
@@ -84,7 +99,12 @@ impl<'a> Segment<'a> {
             Rows::Q8 { keys, values, stride } => (keys.len(), values.len(), stride, blocks_for(head_dim)),
             Rows::Q4 { keys, values, stride } => (keys.len(), values.len(), stride, blocks_for(head_dim)),
         };
-        let least = (self.len - 1).checked_mul(stride).and_then(|n| n.checked_add(width));
+        let last = match self.picks {
+            None => self.len - 1,
+            Some(picks) if picks.len() == self.len => picks.iter().fold(0, |most, &pick| most.max(pick)) as usize,
+            Some(picks) => return Err(KernelError::Shape { what: "picks", expected: self.len, got: picks.len() }),
+        };
+        let least = last.checked_mul(stride).and_then(|n| n.checked_add(width));
         let least = least.ok_or(KernelError::Shape { what: "rows", expected: usize::MAX, got: keys })?;
         if keys < least {
             return Err(KernelError::Shape { what: "keys", expected: least, got: keys });
@@ -110,6 +130,7 @@ impl<'a> Segment<'a> {
 
     /// Key (`value` false) or value of row `i` as single precision, for reference code.
     pub fn read(&self, i: usize, value: bool, out: &mut [f32]) {
+        let i = self.picks.map_or(i, |picks| picks[i] as usize);
         match self.rows {
             Rows::F32 { keys, values, stride } => {
                 let from = if value { values } else { keys };

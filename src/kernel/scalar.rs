@@ -8,7 +8,8 @@ use super::quant::{BlockQ4, BlockQ8};
 /// One token's attention: for each of the `queries.len() / head_dim` queries of one kv head, softmax over the rows of all
 /// segments together of `scale * q.k + log weight`, then the mean of the values under it. No rows at all give zeros.
 ///
-/// `weights`, where wanted, receives the softmax weight of every row for every query, row by row (rows x queries).
+/// `weights`, where wanted, receives the softmax weight of every row for every query, row by row (rows x queries). False if
+/// a score or a result is not finite.
 pub(super) fn sparse_decode(
     queries: &[f32],
     head_dim: usize,
@@ -16,9 +17,10 @@ pub(super) fn sparse_decode(
     scale: f32,
     out: &mut [f32],
     mut weights: Option<&mut [f32]>,
-) {
+) -> bool {
     let group = queries.len() / head_dim;
     let mut row = vec![0.0f32; head_dim];
+    let mut finite = true;
     for (head, (query, out)) in queries.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).enumerate() {
         let mut scores = Vec::new();
         for segment in segments {
@@ -42,7 +44,9 @@ pub(super) fn sparse_decode(
                 n += 1;
             }
         }
+        finite &= scores.iter().chain(&*out).all(|x| x.is_finite());
     }
+    finite
 }
 
 /// Sum of products.
@@ -94,4 +98,26 @@ pub(super) fn matmul_f16(x: &[f32], w: &[f16], inputs: usize, y: &mut [f32]) {
             y.iter_mut().zip(w).for_each(|(y, w)| *y += x * w.to_f32());
         }
     }
+}
+
+/// Rounds to half precision, ties to even.
+pub(super) fn to_f16(from: &[f32], to: &mut [f16]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = f16::from_f32(*from));
+}
+
+/// Reads half precision.
+pub(super) fn from_f16(from: &[f16], to: &mut [f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
+}
+
+/// Quantises block by block.
+#[inline(always)]
+pub(super) fn quantize_q8(from: &[f32], to: &mut [BlockQ8]) {
+    to.iter_mut().zip(from.chunks(super::BLOCK)).for_each(|(to, from)| *to = BlockQ8::quantize(from));
+}
+
+/// Quantises block by block.
+#[inline(always)]
+pub(super) fn quantize_q4(from: &[f32], to: &mut [BlockQ4]) {
+    to.iter_mut().zip(from.chunks(super::BLOCK)).for_each(|(to, from)| *to = BlockQ4::quantize(from));
 }

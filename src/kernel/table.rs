@@ -1,10 +1,16 @@
 //! One table of functions, chosen once.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use half::f16;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use super::quant::{BlockQ4, BlockQ8, blocks_for};
 use super::{KernelError, Segment, scalar};
 
@@ -45,17 +51,96 @@ impl FromStr for KernelKind {
 #[derive(Debug)]
 pub struct Kernel {
     kind: KernelKind,
+    features: &'static str,
+    functions: Functions,
 }
 
-static SCALAR: Kernel = Kernel { kind: KernelKind::Scalar };
+/// Unsafe for what the vector kernels need: their processor, and shapes that have been checked.
+#[derive(Debug)]
+struct Functions {
+    sparse_decode: unsafe fn(&[f32], usize, &[Segment<'_>], f32, &mut [f32], Option<&mut [f32]>) -> bool,
+    dot: unsafe fn(&[f32], &[f32]) -> f32,
+    dot_q8: unsafe fn(&[f32], &[BlockQ8]) -> f32,
+    dot_q4: unsafe fn(&[f32], &[BlockQ4]) -> f32,
+    matmul: unsafe fn(&[f32], &[f32], usize, &mut [f32]),
+    matmul_f16: unsafe fn(&[f32], &[f16], usize, &mut [f32]),
+    to_f16: unsafe fn(&[f32], &mut [f16]),
+    from_f16: unsafe fn(&[f16], &mut [f32]),
+    quantize_q8: unsafe fn(&[f32], &mut [BlockQ8]),
+    quantize_q4: unsafe fn(&[f32], &mut [BlockQ4]),
+}
+
+/// The table of a module that has all of the functions.
+macro_rules! kernel {
+    ($kind:ident, $features:literal, $module:ident, $decode:ident) => {
+        Kernel {
+            kind: KernelKind::$kind,
+            features: $features,
+            functions: Functions {
+                sparse_decode: $module::$decode,
+                dot: $module::dot,
+                dot_q8: $module::dot_q8,
+                dot_q4: $module::dot_q4,
+                matmul: $module::matmul,
+                matmul_f16: $module::matmul_f16,
+                to_f16: $module::to_f16,
+                from_f16: $module::from_f16,
+                quantize_q8: $module::quantize_q8,
+                quantize_q4: $module::quantize_q4,
+            },
+        }
+    };
+}
+
+static SCALAR: Kernel = kernel!(Scalar, "scalar", scalar, sparse_decode);
+#[cfg(target_arch = "x86_64")]
+static AVX2: Kernel = kernel!(Avx2, "avx2+fma+f16c", avx2, sparse_decode);
+#[cfg(target_arch = "aarch64")]
+static NEON: Kernel = kernel!(Neon, "neon", neon, sparse_decode);
+#[cfg(target_arch = "aarch64")]
+static NEON_DOTPROD: Kernel = kernel!(Neon, "neon+dotprod", neon, sparse_decode_dotprod);
+
+static GLOBAL: OnceLock<&'static Kernel> = OnceLock::new();
+
+/// Kernels that this processor runs, the best one first.
+fn available() -> impl Iterator<Item = &'static Kernel> {
+    #[cfg(target_arch = "x86_64")]
+    let vector = avx2::is_supported().then_some(&AVX2);
+    #[cfg(target_arch = "aarch64")]
+    let vector = Some(if neon::has_dotprod() { &NEON_DOTPROD } else { &NEON });
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let vector = None;
+    vector.into_iter().chain([&SCALAR])
+}
 
 impl Kernel {
     /// The best kernel of this processor, or the one asked for.
     pub fn select(forced: Option<KernelKind>) -> Result<&'static Self, KernelError> {
-        match forced {
-            None | Some(KernelKind::Scalar) => Ok(&SCALAR),
-            Some(kind) => Err(KernelError::Unsupported { kind, have: "scalar".to_owned() }),
-        }
+        let Some(kind) = forced else { return Ok(available().next().unwrap_or(&SCALAR)) };
+        available().find(|k| k.kind == kind).ok_or_else(|| {
+            let have: Vec<String> = available().map(|k| k.kind.to_string()).collect();
+            KernelError::Unsupported { kind, have: have.join(", ") }
+        })
+    }
+
+    /// The kernel of this process: the one of [`set_global`](Self::set_global), or else the best one.
+    pub fn global() -> &'static Self {
+        GLOBAL.get_or_init(|| available().next().unwrap_or(&SCALAR))
+    }
+
+    /// Chooses the kernel of this process, once and before its first use.
+    ///
+    /// # Errors
+    /// [`KernelError::Unsupported`], and [`KernelError::Chosen`] where another one has been chosen or used already.
+    pub fn set_global(forced: Option<KernelKind>) -> Result<&'static Self, KernelError> {
+        let kernel = Self::select(forced)?;
+        let now = *GLOBAL.get_or_init(|| kernel);
+        if now.kind == kernel.kind { Ok(now) } else { Err(KernelError::Chosen { kind: kernel.kind, now: now.kind }) }
+    }
+
+    /// What the code uses of this processor, for the log: `avx2+fma+f16c`, `neon+dotprod`, `neon`, `scalar`.
+    pub fn features(&self) -> String {
+        self.features.to_owned()
     }
 
     /// Which one it is.
@@ -97,39 +182,94 @@ impl Kernel {
                 return Err(KernelError::Shape { what: "weights", expected, got: weights.len() });
             }
         }
-        scalar::sparse_decode(queries, head_dim, segments, scale, out, weights);
+        // SAFETY: shapes are checked above; a kernel is only handed out where it runs.
+        unsafe { (self.functions.sparse_decode)(queries, head_dim, segments, scale, out, weights) };
         Ok(())
+    }
+
+    /// As [`sparse_decode`](Self::sparse_decode), for callers that have checked the shapes. False if a score or a result is
+    /// not finite.
+    ///
+    /// # Safety
+    /// The shapes must be right.
+    pub(super) unsafe fn decode(
+        &self,
+        queries: &[f32],
+        head_dim: usize,
+        segments: &[Segment<'_>],
+        scale: f32,
+        out: &mut [f32],
+    ) -> bool {
+        // SAFETY: the caller's word; a kernel is only handed out where it runs.
+        unsafe { (self.functions.sparse_decode)(queries, head_dim, segments, scale, out, None) }
     }
 
     /// Sum of products of two vectors of the same length.
     pub fn dot(&self, a: &[f32], b: &[f32]) -> Result<f32, KernelError> {
         same("b", a.len(), b.len())?;
-        Ok(scalar::dot(a, b))
+        // SAFETY: as above.
+        Ok(unsafe { (self.functions.dot)(a, b) })
     }
 
     /// Product of a vector with quantised values of the same length.
     pub fn dot_q8(&self, a: &[f32], b: &[BlockQ8]) -> Result<f32, KernelError> {
         same("blocks", blocks_for(a.len()), b.len())?;
-        Ok(scalar::dot_q8(a, b))
+        // SAFETY: as above.
+        Ok(unsafe { (self.functions.dot_q8)(a, b) })
     }
 
     /// Product of a vector with quantised values of the same length.
     pub fn dot_q4(&self, a: &[f32], b: &[BlockQ4]) -> Result<f32, KernelError> {
         same("blocks", blocks_for(a.len()), b.len())?;
-        Ok(scalar::dot_q4(a, b))
+        // SAFETY: as above.
+        Ok(unsafe { (self.functions.dot_q4)(a, b) })
     }
 
     /// `y = x W` for several rows x at once: x is rows x `inputs`, W `inputs` x outputs, y rows x outputs, row-major.
     pub fn matmul(&self, x: &[f32], w: &[f32], inputs: usize, y: &mut [f32]) -> Result<(), KernelError> {
         check_matmul(x.len(), w.len(), inputs, y.len())?;
-        scalar::matmul(x, w, inputs, y);
+        // SAFETY: as above.
+        unsafe { (self.functions.matmul)(x, w, inputs, y) };
         Ok(())
     }
 
     /// As [`matmul`](Self::matmul) with weights in half precision, read in place.
     pub fn matmul_f16(&self, x: &[f32], w: &[f16], inputs: usize, y: &mut [f32]) -> Result<(), KernelError> {
         check_matmul(x.len(), w.len(), inputs, y.len())?;
-        scalar::matmul_f16(x, w, inputs, y);
+        // SAFETY: as above.
+        unsafe { (self.functions.matmul_f16)(x, w, inputs, y) };
+        Ok(())
+    }
+
+    /// Rounds to half precision, ties to even; beyond its range to infinity.
+    pub fn to_f16(&self, from: &[f32], to: &mut [f16]) -> Result<(), KernelError> {
+        same("to", from.len(), to.len())?;
+        // SAFETY: as above.
+        unsafe { (self.functions.to_f16)(from, to) };
+        Ok(())
+    }
+
+    /// Reads half precision.
+    pub fn from_f16(&self, from: &[f16], to: &mut [f32]) -> Result<(), KernelError> {
+        same("to", from.len(), to.len())?;
+        // SAFETY: as above.
+        unsafe { (self.functions.from_f16)(from, to) };
+        Ok(())
+    }
+
+    /// Quantises finite values, see [`BlockQ8::quantize`].
+    pub fn quantize_q8(&self, from: &[f32], to: &mut [BlockQ8]) -> Result<(), KernelError> {
+        same("to", blocks_for(from.len()), to.len())?;
+        // SAFETY: as above.
+        unsafe { (self.functions.quantize_q8)(from, to) };
+        Ok(())
+    }
+
+    /// Quantises finite values, see [`BlockQ4::quantize`].
+    pub fn quantize_q4(&self, from: &[f32], to: &mut [BlockQ4]) -> Result<(), KernelError> {
+        same("to", blocks_for(from.len()), to.len())?;
+        // SAFETY: as above.
+        unsafe { (self.functions.quantize_q4)(from, to) };
         Ok(())
     }
 }

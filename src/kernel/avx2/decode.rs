@@ -1,0 +1,536 @@
+//! Attention of one token: scores, softmax and mean in two passes over a piece of rows, which all queries share.
+//!
+//! Queries are taken `G` = 4, 2 or 1 at a time and rows 8 / G at a time, so that there are always eight sums on the way (what
+//! the latency of FMA asks for) and one vector of eight scores comes out: lane = row * G + query.
+
+use std::arch::x86_64::*;
+use std::f32::consts::LOG2_E;
+use std::mem::MaybeUninit;
+
+use super::rows::{F16, F32, Format, Q4, Q8};
+use super::{exp2, first_lanes};
+use crate::kernel::chunk::{self, Chunk, ROWS};
+use crate::kernel::rows::Segment;
+
+/// As the scalar function of this name. False if a score or a result is not finite.
+///
+/// # Safety
+/// Needs AVX2, FMA and F16C; shapes must have been checked.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) unsafe fn sparse_decode(
+    queries: &[f32],
+    head_dim: usize,
+    segments: &[Segment<'_>],
+    scale: f32,
+    out: &mut [f32],
+    weights: Option<&mut [f32]>,
+) -> bool {
+    let group = queries.len() / head_dim;
+    let weights = weights.map_or(std::ptr::null_mut(), |w| w.as_mut_ptr());
+    let mut finite = true;
+    let mut first = 0;
+    while first < group {
+        // SAFETY: `first` is below the group, so all three stay inside what was checked; a null pointer stays null in
+        // effect, as `Task::weights` tells.
+        let task = unsafe {
+            Task {
+                queries: queries.as_ptr().add(first * head_dim),
+                out: out.as_mut_ptr().add(first * head_dim),
+                weights: if weights.is_null() { weights } else { weights.add(first) },
+                group,
+                head_dim,
+                segments,
+                scale: scale * LOG2_E,
+            }
+        };
+        // SAFETY: at least as many queries are left as are taken, and D is the head dimension or 0.
+        unsafe {
+            match (group - first, head_dim) {
+                (4.., 32) => finite &= task.run::<4, 32>(),
+                (4.., 64) => finite &= task.run::<4, 64>(),
+                (4.., _) => finite &= task.run::<4, 0>(),
+                (2.., 32) => finite &= task.run::<2, 32>(),
+                (2.., _) => finite &= task.run::<2, 0>(),
+                (_, 32) => finite &= task.run::<1, 32>(),
+                _ => finite &= task.run::<1, 0>(),
+            }
+        }
+        first += match group - first {
+            4.. => 4,
+            2.. => 2,
+            _ => 1,
+        };
+    }
+    finite
+}
+
+/// What is asked, for some of the queries.
+struct Task<'a> {
+    queries: *const f32,
+    out: *mut f32,
+    /// Where the weight of the first row and query goes, or null; `group` further is the next row.
+    weights: *mut f32,
+    group: usize,
+    head_dim: usize,
+    segments: &'a [Segment<'a>],
+    /// In units of log 2.
+    scale: f32,
+}
+
+/// Running state of the softmax; lanes that belong to the same query hold the same.
+#[derive(Clone, Copy)]
+struct Softmax {
+    most: __m256,
+    sum: __m256,
+    /// Sum of all scores, for the only question whether all of them are finite.
+    all: __m256,
+}
+
+#[repr(align(64))]
+struct Aligned([MaybeUninit<f32>; 256]);
+
+/// Whether queries of this shape are scaled and copied first.
+const fn is_copied(g: usize, d: usize) -> bool {
+    d > 0 && d % 8 == 0 && g * d <= 256
+}
+
+type Scores = [MaybeUninit<f32>; ROWS * 4 + 8];
+
+impl Task<'_> {
+    /// Attention of G queries; D is the head dimension, or 0 if it is not known here.
+    ///
+    /// # Safety
+    /// Needs AVX2, FMA and F16C, and pointers to G queries and results.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn run<const G: usize, const D: usize>(&self) -> bool {
+        let mut chunk = Chunk::new(self.segments);
+        let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 8];
+        let scores: *mut f32 = scores.as_mut_ptr().cast();
+        let mut aligned = Aligned([const { MaybeUninit::uninit() }; 256]);
+        // SAFETY: the caller's queries; the copy has room where `is_copied` says so.
+        let queries = unsafe { self.copy_queries::<G, D>(&mut aligned) };
+        let (mut done, mut last) = (0, 0);
+        let zero = _mm256_setzero_ps();
+        let mut soft = Softmax { most: _mm256_set1_ps(f32::NEG_INFINITY), sum: zero, all: zero };
+        // SAFETY (this function): the scores hold ROWS * G numbers and 8 more; the chunk has at most ROWS rows, each as long
+        // as the head; pointers to queries, results and weights are the caller's word.
+        unsafe {
+            loop {
+                let rows = chunk.advance(LOG2_E);
+                if rows == 0 {
+                    break;
+                }
+                let before = soft.most;
+                let mut start = 0;
+                for run in chunk.runs() {
+                    soft.most = match run.format {
+                        chunk::Format::F32 => {
+                            self.score::<F32, G, D>(&chunk, queries, start, run.end, scores, soft.most)
+                        }
+                        chunk::Format::F16 => {
+                            self.score::<F16, G, D>(&chunk, queries, start, run.end, scores, soft.most)
+                        }
+                        chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, queries, start, run.end, scores, soft.most),
+                        chunk::Format::Q4 => self.score::<Q4, G, D>(&chunk, queries, start, run.end, scores, soft.most),
+                    };
+                    start = run.end;
+                }
+                soft.most = most_of_query::<G>(soft.most);
+                if !self.weights.is_null() {
+                    self.keep::<G>(scores, done, rows);
+                }
+                if done > 0 {
+                    // Results so far were relative to a lower maximum.
+                    let factor = exp2(_mm256_sub_ps(before, soft.most));
+                    soft.sum = _mm256_mul_ps(soft.sum, factor);
+                    self.multiply_out::<G, D>(factor);
+                }
+                soft = exponentials(scores, rows * G, soft);
+                let mut start = 0;
+                for run in chunk.runs() {
+                    let fresh = done + start == 0;
+                    match run.format {
+                        chunk::Format::F32 => self.accumulate::<F32, G, D>(&chunk, start, run.end, scores, fresh),
+                        chunk::Format::F16 => self.accumulate::<F16, G, D>(&chunk, start, run.end, scores, fresh),
+                        chunk::Format::Q8 => self.accumulate::<Q8, G, D>(&chunk, start, run.end, scores, fresh),
+                        chunk::Format::Q4 => self.accumulate::<Q4, G, D>(&chunk, start, run.end, scores, fresh),
+                    }
+                    start = run.end;
+                }
+                done += rows;
+                last = rows;
+            }
+            if done == 0 {
+                std::ptr::write_bytes(self.out, 0, G * self.head_dim);
+                return true;
+            }
+            let inverse = _mm256_div_ps(_mm256_set1_ps(1.0), sum_of_query::<G>(soft.sum));
+            let results = self.multiply_out::<G, D>(inverse);
+            if !self.weights.is_null() {
+                self.finish_weights::<G>(scores, done, last, soft.most, inverse);
+            }
+            // x - x is 0 for finite x only.
+            let difference = _mm256_sub_ps(soft.all, soft.all);
+            let difference = _mm256_or_ps(difference, _mm256_sub_ps(results, results));
+            let wrong = _mm256_cmp_ps::<_CMP_NEQ_UQ>(difference, zero);
+            _mm256_movemask_ps(wrong) == 0
+        }
+    }
+
+    /// Where the length is known the queries are scaled and copied to whole cache lines: they are read for every row.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn copy_queries<const G: usize, const D: usize>(&self, to: &mut Aligned) -> *const f32 {
+        if !is_copied(G, D) {
+            return self.queries;
+        }
+        let scale = _mm256_set1_ps(self.scale);
+        let copy: *mut f32 = to.0.as_mut_ptr().cast();
+        for i in 0..G * D / 8 {
+            // SAFETY: G * D numbers, a multiple of 8, at both ends.
+            unsafe {
+                _mm256_store_ps(copy.add(8 * i), _mm256_mul_ps(scale, _mm256_loadu_ps(self.queries.add(8 * i))));
+            }
+        }
+        copy
+    }
+
+    /// Scores of the rows `start..end` of the chunk, in units of log 2; gives the maximum by lane.
+    ///
+    /// The sums of lanes are finished one turn later than they are begun: waiting for them in the same turn would fill the
+    /// processor's queues before the next rows come in sight.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn score<F: Format, const G: usize, const D: usize>(
+        &self,
+        chunk: &Chunk<'_>,
+        queries: *const f32,
+        start: usize,
+        end: usize,
+        scores: *mut f32,
+        mut most: __m256,
+    ) -> __m256 {
+        let d = if D == 0 { self.head_dim } else { D };
+        let scale = _mm256_set1_ps(if is_copied(G, D) { 1.0 } else { self.scale });
+        let finish = |folded, at: usize, most| {
+            let mut score = sum_folded(folded);
+            if !is_copied(G, D) {
+                score = _mm256_mul_ps(score, scale);
+            }
+            // SAFETY: row numbers are kept below `end`; the last scores may reach 8 numbers too far, where the buffer has
+            // room.
+            unsafe {
+                if chunk.is_weighted() {
+                    let w = |r: usize| *chunk.log_weights().add((at + r).min(end - 1));
+                    score = _mm256_add_ps(
+                        score,
+                        match G {
+                            4 => _mm256_setr_m128(_mm_set1_ps(w(0)), _mm_set1_ps(w(1))),
+                            2 => _mm256_setr_ps(w(0), w(0), w(1), w(1), w(2), w(2), w(3), w(3)),
+                            _ => _mm256_setr_ps(w(0), w(1), w(2), w(3), w(4), w(5), w(6), w(7)),
+                        },
+                    );
+                }
+                _mm256_storeu_ps(scores.add(at * G), score);
+            }
+            _mm256_max_ps(most, score)
+        };
+        // SAFETY: `start` is below `end`.
+        let mut folded = unsafe { self.begin::<F, G>(d, chunk, queries, start, end) };
+        let mut at = start + 8 / G;
+        while at < end {
+            // SAFETY: `at` is below `end`.
+            let next = unsafe { self.begin::<F, G>(d, chunk, queries, at, end) };
+            most = finish(folded, at - 8 / G, most);
+            folded = next;
+            at += 8 / G;
+        }
+        finish(folded, at - 8 / G, most)
+    }
+
+    /// Products of 8 / G rows from `at` on with all queries, each eight lanes folded to four.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn begin<F: Format, const G: usize>(
+        &self,
+        d: usize,
+        chunk: &Chunk<'_>,
+        mut queries: *const f32,
+        at: usize,
+        end: usize,
+    ) -> [__m256; 4] {
+        let mut sums = [_mm256_setzero_ps(); 8];
+        // SAFETY: row numbers are kept below `end`; loads stay below the head dimension. The empty assembly makes the
+        // compiler forget that the queries are the same in each turn: it would keep all of them "in registers", that is,
+        // copy them to the stack.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) queries, options(nomem, nostack, preserves_flags));
+            let row: [*const u8; 8] = std::array::from_fn(|r| *chunk.keys().add((at + r.min(8 / G - 1)).min(end - 1)));
+            for c in 0..d / 8 {
+                let k: [__m256; 8] = std::array::from_fn(|r| F::load(row[r.min(8 / G - 1)], c));
+                for g in 0..G {
+                    let q = _mm256_loadu_ps(queries.add(g * d + 8 * c));
+                    for r in 0..8 / G {
+                        sums[r * G + g] =
+                            if c == 0 { _mm256_mul_ps(k[r], q) } else { _mm256_fmadd_ps(k[r], q, sums[r * G + g]) };
+                    }
+                }
+            }
+            if d % 8 != 0 {
+                let (c, rest) = (d / 8, d % 8);
+                let mask = first_lanes(rest);
+                for r in 0..8 / G {
+                    let k = F::load_tail(row[r], c, rest);
+                    for g in 0..G {
+                        let q = _mm256_maskload_ps(queries.add(g * d + 8 * c), mask);
+                        sums[r * G + g] = _mm256_fmadd_ps(k, q, sums[r * G + g]);
+                    }
+                }
+            }
+        }
+        fold(sums)
+    }
+
+    /// Adds the values of the rows `start..end`, times their weights, to the results; `fresh` begins them.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn accumulate<F: Format, const G: usize, const D: usize>(
+        &self,
+        chunk: &Chunk<'_>,
+        start: usize,
+        end: usize,
+        weights: *const f32,
+        fresh: bool,
+    ) {
+        let d = if D == 0 { self.head_dim } else { D };
+        let mut c = 0;
+        // SAFETY: rows `start..end` are in the list, and their vectors up to d / 8 in the rows and results.
+        unsafe {
+            while c + 8 / G <= d / 8 {
+                match G {
+                    4 => self.columns::<F, G, 2>(d, c, chunk, start, end, weights, fresh),
+                    2 => self.columns::<F, G, 4>(d, c, chunk, start, end, weights, fresh),
+                    _ => self.columns::<F, G, 8>(d, c, chunk, start, end, weights, fresh),
+                }
+                c += 8 / G;
+            }
+            if G == 1 && c + 4 <= d / 8 {
+                self.columns::<F, G, 4>(d, c, chunk, start, end, weights, fresh);
+                c += 4;
+            }
+            while c < d / 8 {
+                self.columns::<F, G, 1>(d, c, chunk, start, end, weights, fresh);
+                c += 1;
+            }
+            if d % 8 != 0 {
+                let (rest, mask) = (d % 8, first_lanes(d % 8));
+                let at = |g: usize| self.out.add(g * d + 8 * c);
+                let begin = |g| if fresh { _mm256_setzero_ps() } else { _mm256_maskload_ps(at(g), mask) };
+                let mut sums: [__m256; G] = std::array::from_fn(begin);
+                for i in start..end {
+                    let v = F::load_tail(*chunk.values().add(i), c, rest);
+                    for (g, sum) in sums.iter_mut().enumerate() {
+                        *sum = _mm256_fmadd_ps(_mm256_broadcast_ss(&*weights.add(i * G + g)), v, *sum);
+                    }
+                }
+                for (g, sum) in sums.into_iter().enumerate() {
+                    _mm256_maskstore_ps(at(g), mask, sum);
+                }
+            }
+        }
+    }
+
+    /// `C` vectors of all results from vector `c` on.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    #[allow(clippy::too_many_arguments, reason = "inlined inner loop")]
+    unsafe fn columns<F: Format, const G: usize, const C: usize>(
+        &self,
+        d: usize,
+        c: usize,
+        chunk: &Chunk<'_>,
+        start: usize,
+        end: usize,
+        weights: *const f32,
+        fresh: bool,
+    ) {
+        let mut sums = [[_mm256_setzero_ps(); C]; G];
+        // SAFETY: as in `accumulate`.
+        unsafe {
+            if !fresh {
+                for g in 0..G {
+                    for v in 0..C {
+                        sums[g][v] = _mm256_loadu_ps(self.out.add(g * d + 8 * (c + v)));
+                    }
+                }
+            }
+            for i in start..end {
+                let row = *chunk.values().add(i);
+                let value: [__m256; C] = std::array::from_fn(|v| F::load(row, c + v));
+                for g in 0..G {
+                    let weight = _mm256_broadcast_ss(&*weights.add(i * G + g));
+                    for v in 0..C {
+                        sums[g][v] = _mm256_fmadd_ps(weight, value[v], sums[g][v]);
+                    }
+                }
+            }
+            for g in 0..G {
+                for v in 0..C {
+                    _mm256_storeu_ps(self.out.add(g * d + 8 * (c + v)), sums[g][v]);
+                }
+            }
+        }
+    }
+
+    /// Multiplies each result by its query's factor; gives their sum by lane.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn multiply_out<const G: usize, const D: usize>(&self, factor: __m256) -> __m256 {
+        let d = if D == 0 { self.head_dim } else { D };
+        let mut all = _mm256_setzero_ps();
+        let mut lanes = [0.0f32; 8];
+        // SAFETY: G results of d numbers, the tail masked.
+        unsafe {
+            _mm256_storeu_ps(lanes.as_mut_ptr(), factor);
+            for g in 0..G {
+                let factor = _mm256_set1_ps(lanes[g]);
+                let out = self.out.add(g * d);
+                for c in 0..d / 8 {
+                    let product = _mm256_mul_ps(factor, _mm256_loadu_ps(out.add(8 * c)));
+                    _mm256_storeu_ps(out.add(8 * c), product);
+                    all = _mm256_add_ps(all, product);
+                }
+                if d % 8 != 0 {
+                    let mask = first_lanes(d % 8);
+                    let out = out.add(d / 8 * 8);
+                    let product = _mm256_mul_ps(factor, _mm256_maskload_ps(out, mask));
+                    _mm256_maskstore_ps(out, mask, product);
+                    all = _mm256_add_ps(all, product);
+                }
+            }
+        }
+        all
+    }
+
+    /// Writes the scores of a chunk where the weights go.
+    unsafe fn keep<const G: usize>(&self, scores: *const f32, done: usize, rows: usize) {
+        for i in 0..rows {
+            for g in 0..G {
+                // SAFETY: the weights have a place for every row and query.
+                unsafe { *self.weights.add((done + i) * self.group + g) = *scores.add(i * G + g) }
+            }
+        }
+    }
+
+    /// Makes weights of the scores that are kept there. `weights` holds the exponentials of the last chunk, which are
+    /// relative to the final maximum already.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn finish_weights<const G: usize>(
+        &self,
+        exponentials: *const f32,
+        done: usize,
+        last: usize,
+        most: __m256,
+        inverse: __m256,
+    ) {
+        let mut inverses = [0.0f32; 8];
+        let mut lanes = [0.0f32; 8];
+        // SAFETY: as in `keep`.
+        unsafe {
+            _mm256_storeu_ps(inverses.as_mut_ptr(), inverse);
+            for i in 0..done - last {
+                let at = self.weights.add(i * self.group);
+                lanes[..G].copy_from_slice(std::slice::from_raw_parts(at, G));
+                let weight = _mm256_mul_ps(exp2(_mm256_sub_ps(_mm256_loadu_ps(lanes.as_ptr()), most)), inverse);
+                _mm256_storeu_ps(lanes.as_mut_ptr(), weight);
+                std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, G);
+            }
+            for i in 0..last {
+                for g in 0..G {
+                    *self.weights.add((done - last + i) * self.group + g) = *exponentials.add(i * G + g) * inverses[g];
+                }
+            }
+        }
+    }
+}
+
+/// Scores become exponentials, in place; adds them to the sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Softmax {
+    // SAFETY: `count` scores and room for 8 more.
+    unsafe {
+        let mut at = 0;
+        while at + 8 <= count {
+            let score = _mm256_loadu_ps(scores.add(at));
+            let weight = exp2(_mm256_sub_ps(score, soft.most));
+            soft.all = _mm256_add_ps(soft.all, score);
+            soft.sum = _mm256_add_ps(soft.sum, weight);
+            _mm256_storeu_ps(scores.add(at), weight);
+            at += 8;
+        }
+        if at < count {
+            let mask = first_lanes(count - at);
+            let score = _mm256_maskload_ps(scores.add(at), mask);
+            let weight = _mm256_and_ps(exp2(_mm256_sub_ps(score, soft.most)), _mm256_castsi256_ps(mask));
+            soft.all = _mm256_add_ps(soft.all, score);
+            soft.sum = _mm256_add_ps(soft.sum, weight);
+            _mm256_storeu_ps(scores.add(at), weight);
+        }
+    }
+    soft
+}
+
+/// Halves of lanes are added, two vectors to one: 0 and 2, 1 and 3, 4 and 6, 5 and 7. Blends run on more ports than
+/// shuffles, so that half of it is a blend.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn fold(v: [__m256; 8]) -> [__m256; 4] {
+    // a0+a2 a1+a3 b0+b2 b1+b3, in both halves.
+    std::array::from_fn(|i| {
+        let (a, b) = (v[i + i / 2 * 2], v[i + i / 2 * 2 + 2]);
+        _mm256_add_ps(_mm256_blend_ps::<0xCC>(a, b), _mm256_shuffle_ps::<0b01_00_11_10>(a, b))
+    })
+}
+
+/// The rest of the sums of eight vectors' lanes, as one vector.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum_folded(v: [__m256; 4]) -> __m256 {
+    let half = |ac: __m256, bd: __m256| {
+        // ac0 bd1 ac2 bd3 and ac1 bd0 ac3 bd2.
+        let straight = _mm256_blend_ps::<0xAA>(ac, bd);
+        let crossed = _mm256_permute_ps::<0b10_11_00_01>(_mm256_blend_ps::<0xAA>(bd, ac));
+        _mm256_add_ps(straight, crossed)
+    };
+    let (low, high) = (half(v[0], v[1]), half(v[2], v[3]));
+    _mm256_add_ps(_mm256_blend_ps::<0xF0>(low, high), _mm256_permute2f128_ps::<0x21>(low, high))
+}
+
+/// The maximum of all lanes of a query, in all of them.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn most_of_query<const G: usize>(v: __m256) -> __m256 {
+    let mut v = _mm256_max_ps(v, _mm256_permute2f128_ps::<0x01>(v, v));
+    if G <= 2 {
+        v = _mm256_max_ps(v, _mm256_permute_ps::<0b01_00_11_10>(v));
+    }
+    if G == 1 {
+        v = _mm256_max_ps(v, _mm256_permute_ps::<0b10_11_00_01>(v));
+    }
+    v
+}
+
+/// The sum of all lanes of a query, in all of them.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum_of_query<const G: usize>(v: __m256) -> __m256 {
+    let mut v = _mm256_add_ps(v, _mm256_permute2f128_ps::<0x01>(v, v));
+    if G <= 2 {
+        v = _mm256_add_ps(v, _mm256_permute_ps::<0b01_00_11_10>(v));
+    }
+    if G == 1 {
+        v = _mm256_add_ps(v, _mm256_permute_ps::<0b10_11_00_01>(v));
+    }
+    v
+}

@@ -1,0 +1,468 @@
+//! Attention of one token: scores, softmax and mean in two passes over a piece of rows, which all queries share.
+//!
+//! Queries are taken `G` = 4, 2 or 1 at a time and rows 16 / G at a time, so that there are sixteen sums on the way and
+//! sixteen scores come out: number = row * G + query. As the AVX2 kernel but for the width; see there.
+
+use std::arch::aarch64::*;
+use std::f32::consts::LOG2_E;
+use std::mem::MaybeUninit;
+
+use super::dotprod::{self, Queries};
+use super::rows::{F16, F32, Format, Q4, Q8};
+use super::{Eight, exp2};
+use crate::kernel::chunk::{self, Chunk, ROWS};
+use crate::kernel::rows::Segment;
+
+/// As the scalar function of this name. False if a score or a result is not finite.
+///
+/// # Safety
+/// Shapes must have been checked.
+pub(in crate::kernel) unsafe fn sparse_decode(
+    queries: &[f32],
+    head_dim: usize,
+    segments: &[Segment<'_>],
+    scale: f32,
+    out: &mut [f32],
+    weights: Option<&mut [f32]>,
+) -> bool {
+    // SAFETY: the caller's word.
+    unsafe { all::<false>(queries, head_dim, segments, scale, out, weights) }
+}
+
+/// The same with the 8-bit dot product for scores of 8-bit rows.
+///
+/// # Safety
+/// Needs `dotprod`; shapes must have been checked.
+pub(in crate::kernel) unsafe fn sparse_decode_dotprod(
+    queries: &[f32],
+    head_dim: usize,
+    segments: &[Segment<'_>],
+    scale: f32,
+    out: &mut [f32],
+    weights: Option<&mut [f32]>,
+) -> bool {
+    // SAFETY: the caller's word.
+    unsafe { all::<true>(queries, head_dim, segments, scale, out, weights) }
+}
+
+unsafe fn all<const DOTPROD: bool>(
+    queries: &[f32],
+    head_dim: usize,
+    segments: &[Segment<'_>],
+    scale: f32,
+    out: &mut [f32],
+    weights: Option<&mut [f32]>,
+) -> bool {
+    let group = queries.len() / head_dim;
+    let weights = weights.map_or(std::ptr::null_mut(), |w| w.as_mut_ptr());
+    let mut finite = true;
+    let mut first = 0;
+    while first < group {
+        // SAFETY: `first` is below the group, so all stay inside what was checked; at least as many queries are left as
+        // are taken, and D is the head dimension or 0.
+        unsafe {
+            let task = Task {
+                queries: queries.as_ptr().add(first * head_dim),
+                out: out.as_mut_ptr().add(first * head_dim),
+                weights: if weights.is_null() { weights } else { weights.add(first) },
+                group,
+                head_dim,
+                segments,
+                scale: scale * LOG2_E,
+            };
+            first += match (group - first, head_dim) {
+                (4.., 32) => task.run::<4, 32, DOTPROD>(&mut finite),
+                (4.., _) => task.run::<4, 0, DOTPROD>(&mut finite),
+                (2.., _) => task.run::<2, 0, DOTPROD>(&mut finite),
+                _ => task.run::<1, 0, DOTPROD>(&mut finite),
+            };
+        }
+    }
+    finite
+}
+
+/// What is asked, for some of the queries.
+struct Task<'a> {
+    queries: *const f32,
+    out: *mut f32,
+    /// Where the weight of the first row and query goes, or null; `group` further is the next row.
+    weights: *mut f32,
+    group: usize,
+    head_dim: usize,
+    segments: &'a [Segment<'a>],
+    /// In units of log 2.
+    scale: f32,
+}
+
+type Scores = [MaybeUninit<f32>; ROWS * 4 + 16];
+
+impl Task<'_> {
+    /// Attention of G queries; D is the head dimension, or 0 if it is not known here. Gives G.
+    unsafe fn run<const G: usize, const D: usize, const DOTPROD: bool>(&self, finite: &mut bool) -> usize {
+        let mut chunk = Chunk::new(self.segments);
+        let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 16];
+        let scores: *mut f32 = scores.as_mut_ptr().cast();
+        let mut rounded: Option<Queries<G>> = None;
+        let (mut done, mut last) = (0, 0);
+        // SAFETY (this function): the scores hold ROWS * G numbers and 16 more; the chunk has at most ROWS rows, each as
+        // long as the head; pointers to queries, results and weights are the caller's word.
+        unsafe {
+            let zero = vdupq_n_f32(0.0);
+            let (mut most, mut sum, mut all) = (vdupq_n_f32(f32::NEG_INFINITY), zero, zero);
+            loop {
+                let rows = chunk.advance(LOG2_E);
+                if rows == 0 {
+                    break;
+                }
+                let before = most;
+                let mut start = 0;
+                for run in chunk.runs() {
+                    let span = start..run.end;
+                    most = match run.format {
+                        chunk::Format::F32 => self.score::<F32, G, D>(&chunk, span, scores, most),
+                        chunk::Format::F16 => self.score::<F16, G, D>(&chunk, span, scores, most),
+                        chunk::Format::Q8 if DOTPROD && dotprod::fits(self.head_dim) => {
+                            let queries = rounded.get_or_insert_with(|| Queries::new(self.queries, self.head_dim));
+                            self.score_q8(&chunk, queries, span, scores, most)
+                        }
+                        chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, span, scores, most),
+                        chunk::Format::Q4 => self.score::<Q4, G, D>(&chunk, span, scores, most),
+                    };
+                    start = run.end;
+                }
+                most = over_query::<G>(most, vmaxq_f32);
+                if !self.weights.is_null() {
+                    self.keep::<G>(scores, done, rows);
+                }
+                if done > 0 {
+                    // Results so far were relative to a lower maximum.
+                    let factor = exp2(vsubq_f32(before, most));
+                    sum = vmulq_f32(sum, factor);
+                    self.multiply_out::<G>(factor);
+                }
+                // Numbers beyond the last score are made to count nothing.
+                vst1q_f32(scores.add(rows * G), vdupq_n_f32(f32::NEG_INFINITY));
+                let mut at = 0;
+                while at < rows * G {
+                    let score = vld1q_f32(scores.add(at));
+                    let mut weight = exp2(vsubq_f32(score, most));
+                    let beyond = (at + 4).saturating_sub(rows * G);
+                    if beyond > 0 {
+                        let numbers: [u32; 4] = std::array::from_fn(|i| if i + beyond < 4 { u32::MAX } else { 0 });
+                        let mask = vld1q_u32(numbers.as_ptr());
+                        weight = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(weight), mask));
+                        all = vaddq_f32(all, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(score), mask)));
+                    } else {
+                        all = vaddq_f32(all, score);
+                    }
+                    sum = vaddq_f32(sum, weight);
+                    vst1q_f32(scores.add(at), weight);
+                    at += 4;
+                }
+                let mut start = 0;
+                for run in chunk.runs() {
+                    let (span, fresh) = (start..run.end, done + start == 0);
+                    match run.format {
+                        chunk::Format::F32 => self.accumulate::<F32, G, D>(&chunk, span, scores, fresh),
+                        chunk::Format::F16 => self.accumulate::<F16, G, D>(&chunk, span, scores, fresh),
+                        chunk::Format::Q8 => self.accumulate::<Q8, G, D>(&chunk, span, scores, fresh),
+                        chunk::Format::Q4 => self.accumulate::<Q4, G, D>(&chunk, span, scores, fresh),
+                    }
+                    start = run.end;
+                }
+                done += rows;
+                last = rows;
+            }
+            if done == 0 {
+                std::ptr::write_bytes(self.out, 0, G * self.head_dim);
+                return G;
+            }
+            let inverse = vdivq_f32(vdupq_n_f32(1.0), over_query::<G>(sum, vaddq_f32));
+            let results = self.multiply_out::<G>(inverse);
+            if !self.weights.is_null() {
+                self.finish_weights::<G>(scores, done, last, most, inverse);
+            }
+            *finite &= vaddvq_f32(all).is_finite() && results.is_finite();
+        }
+        G
+    }
+
+    /// Scores of the rows of a span of the chunk, in units of log 2; gives the maximum by lane.
+    #[inline(always)]
+    unsafe fn score<F: Format, const G: usize, const D: usize>(
+        &self,
+        chunk: &Chunk<'_>,
+        span: std::ops::Range<usize>,
+        scores: *mut f32,
+        mut most: float32x4_t,
+    ) -> float32x4_t {
+        let d = if D == 0 { self.head_dim } else { D };
+        let mut at = span.start;
+        while at < span.end {
+            // SAFETY: row numbers are kept below the end; loads stay below the head dimension.
+            unsafe {
+                let mut sums = [vdupq_n_f32(0.0); 16];
+                let row: [*const u8; 16] =
+                    std::array::from_fn(|r| *chunk.keys().add((at + r.min(16 / G - 1)).min(span.end - 1)));
+                for c in 0..d / 8 {
+                    let q: [Eight; G] = std::array::from_fn(|g| F32::load(self.queries.add(g * d).cast(), c));
+                    for r in 0..16 / G {
+                        let k = F::load(row[r], c);
+                        for g in 0..G {
+                            sums[r * G + g] = vfmaq_f32(vfmaq_f32(sums[r * G + g], k[0], q[g][0]), k[1], q[g][1]);
+                        }
+                    }
+                }
+                if !d.is_multiple_of(8) {
+                    let (c, rest) = (d / 8, d % 8);
+                    let q: [Eight; G] =
+                        std::array::from_fn(|g| F32::load_tail(self.queries.add(g * d).cast(), c, rest));
+                    for r in 0..16 / G {
+                        let k = F::load_tail(row[r], c, rest);
+                        for g in 0..G {
+                            sums[r * G + g] = vfmaq_f32(vfmaq_f32(sums[r * G + g], k[0], q[g][0]), k[1], q[g][1]);
+                        }
+                    }
+                }
+                let sums: [float32x4_t; 4] = std::array::from_fn(|i| {
+                    let v = &sums[4 * i..];
+                    vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]))
+                });
+                most = self.put::<G>(sums, chunk, at, span.end, scores, most);
+            }
+            at += 16 / G;
+        }
+        most
+    }
+
+    /// As `score`, with rounded queries.
+    #[inline(always)]
+    unsafe fn score_q8<const G: usize>(
+        &self,
+        chunk: &Chunk<'_>,
+        queries: &Queries<G>,
+        span: std::ops::Range<usize>,
+        scores: *mut f32,
+        mut most: float32x4_t,
+    ) -> float32x4_t {
+        let mut at = span.start;
+        while at < span.end {
+            // SAFETY: as in `score`; this is called where the core has the instruction and the shape fits.
+            unsafe {
+                let row = |r: usize| *chunk.keys().add((at + r).min(span.end - 1));
+                let mut numbers = [0.0f32; 16];
+                for four in 0..4 / G {
+                    let rows = std::array::from_fn(|r| row(4 * four + r));
+                    let sums = queries.multiply(rows, self.head_dim / super::super::BLOCK);
+                    let mut lanes = [0.0f32; 4];
+                    for (r, sum) in sums.into_iter().enumerate() {
+                        vst1q_f32(lanes.as_mut_ptr(), sum);
+                        numbers[(4 * four + r) * G..][..G].copy_from_slice(&lanes[..G]);
+                    }
+                }
+                let sums = std::array::from_fn(|i| vld1q_f32(numbers.as_ptr().add(4 * i)));
+                most = self.put::<G>(sums, chunk, at, span.end, scores, most);
+            }
+            at += 16 / G;
+        }
+        most
+    }
+
+    /// Scales sixteen products, adds log weights and writes them; those beyond `end` repeat the last row, so they do not
+    /// change the maximum.
+    #[inline(always)]
+    unsafe fn put<const G: usize>(
+        &self,
+        sums: [float32x4_t; 4],
+        chunk: &Chunk<'_>,
+        at: usize,
+        end: usize,
+        scores: *mut f32,
+        mut most: float32x4_t,
+    ) -> float32x4_t {
+        // SAFETY: row numbers are kept below the end; the last scores may reach 16 numbers too far, where there is room.
+        unsafe {
+            for (i, sum) in sums.into_iter().enumerate() {
+                let mut score = vmulq_n_f32(sum, self.scale);
+                if chunk.is_weighted() {
+                    let w: [f32; 4] =
+                        std::array::from_fn(|l| *chunk.log_weights().add((at + (4 * i + l) / G).min(end - 1)));
+                    score = vaddq_f32(score, vld1q_f32(w.as_ptr()));
+                }
+                most = vmaxq_f32(most, score);
+                vst1q_f32(scores.add(at * G + 4 * i), score);
+            }
+        }
+        most
+    }
+
+    /// Adds the values of a span of rows, times their weights, to the results; `fresh` begins them.
+    #[inline(always)]
+    unsafe fn accumulate<F: Format, const G: usize, const D: usize>(
+        &self,
+        chunk: &Chunk<'_>,
+        span: std::ops::Range<usize>,
+        weights: *const f32,
+        fresh: bool,
+    ) {
+        let d = if D == 0 { self.head_dim } else { D };
+        let mut c = 0;
+        // SAFETY: rows of the span are in the list, and their eights up to d / 8 in the rows and results.
+        unsafe {
+            while c + 2 <= d / 8 {
+                self.columns::<F, G, 2>(d, c, chunk, span.clone(), weights, fresh);
+                c += 2;
+            }
+            if c < d / 8 {
+                self.columns::<F, G, 1>(d, c, chunk, span.clone(), weights, fresh);
+                c += 1;
+            }
+            let rest = d % 8;
+            if rest > 0 {
+                for g in 0..G {
+                    let mut sums = [0.0f32; 8];
+                    let out = self.out.add(g * d + 8 * c);
+                    if !fresh {
+                        std::ptr::copy_nonoverlapping(out, sums.as_mut_ptr(), rest);
+                    }
+                    let mut sum: Eight = F32::load(sums.as_ptr().cast(), 0);
+                    for i in span.clone() {
+                        let v = F::load_tail(*chunk.values().add(i), c, rest);
+                        let weight = *weights.add(i * G + g);
+                        sum = [vfmaq_n_f32(sum[0], v[0], weight), vfmaq_n_f32(sum[1], v[1], weight)];
+                    }
+                    vst1q_f32(sums.as_mut_ptr(), sum[0]);
+                    vst1q_f32(sums.as_mut_ptr().add(4), sum[1]);
+                    std::ptr::copy_nonoverlapping(sums.as_ptr(), out, rest);
+                }
+            }
+        }
+    }
+
+    /// `C` eights of all results from eight `c` on.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "inlined inner loop")]
+    unsafe fn columns<F: Format, const G: usize, const C: usize>(
+        &self,
+        d: usize,
+        c: usize,
+        chunk: &Chunk<'_>,
+        span: std::ops::Range<usize>,
+        weights: *const f32,
+        fresh: bool,
+    ) {
+        // SAFETY: as in `accumulate`.
+        unsafe {
+            let mut sums = [[[vdupq_n_f32(0.0); 2]; C]; G];
+            if !fresh {
+                for (g, sums) in sums.iter_mut().enumerate() {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = F32::load(self.out.add(g * d).cast(), c + v);
+                    }
+                }
+            }
+            for i in span {
+                let row = *chunk.values().add(i);
+                let value: [Eight; C] = std::array::from_fn(|v| F::load(row, c + v));
+                for (g, sums) in sums.iter_mut().enumerate() {
+                    let weight = *weights.add(i * G + g);
+                    for (sum, v) in sums.iter_mut().zip(value) {
+                        *sum = [vfmaq_n_f32(sum[0], v[0], weight), vfmaq_n_f32(sum[1], v[1], weight)];
+                    }
+                }
+            }
+            for (g, sums) in sums.into_iter().enumerate() {
+                for (v, sum) in sums.into_iter().enumerate() {
+                    let out = self.out.add(g * d + 8 * (c + v));
+                    vst1q_f32(out, sum[0]);
+                    vst1q_f32(out.add(4), sum[1]);
+                }
+            }
+        }
+    }
+
+    /// Multiplies each result by its query's factor; gives their sum.
+    #[inline(always)]
+    unsafe fn multiply_out<const G: usize>(&self, factor: float32x4_t) -> f32 {
+        let mut lanes = [0.0f32; 4];
+        let mut all = 0.0;
+        // SAFETY: G results of head_dim numbers.
+        unsafe {
+            vst1q_f32(lanes.as_mut_ptr(), factor);
+            for (g, factor) in lanes.into_iter().enumerate().take(G) {
+                let out = std::slice::from_raw_parts_mut(self.out.add(g * self.head_dim), self.head_dim);
+                let (fours, rest) = out.as_chunks_mut::<4>();
+                let mut sum = vdupq_n_f32(0.0);
+                for four in fours {
+                    let product = vmulq_n_f32(vld1q_f32(four.as_ptr()), factor);
+                    vst1q_f32(four.as_mut_ptr(), product);
+                    sum = vaddq_f32(sum, product);
+                }
+                for x in rest {
+                    *x *= factor;
+                    all += *x;
+                }
+                all += vaddvq_f32(sum);
+            }
+        }
+        all
+    }
+
+    /// Writes the scores of a chunk where the weights go.
+    unsafe fn keep<const G: usize>(&self, scores: *const f32, done: usize, rows: usize) {
+        for i in 0..rows {
+            for g in 0..G {
+                // SAFETY: the weights have a place for every row and query.
+                unsafe { *self.weights.add((done + i) * self.group + g) = *scores.add(i * G + g) }
+            }
+        }
+    }
+
+    /// Makes weights of the scores that are kept there. `exponentials` are those of the last chunk, which are relative to
+    /// the final maximum already.
+    unsafe fn finish_weights<const G: usize>(
+        &self,
+        exponentials: *const f32,
+        done: usize,
+        last: usize,
+        most: float32x4_t,
+        inverse: float32x4_t,
+    ) {
+        let mut inverses = [0.0f32; 4];
+        let mut lanes = [0.0f32; 4];
+        // SAFETY: as in `keep`.
+        unsafe {
+            vst1q_f32(inverses.as_mut_ptr(), inverse);
+            for i in 0..done - last {
+                let at = self.weights.add(i * self.group);
+                std::ptr::copy_nonoverlapping(at, lanes.as_mut_ptr(), G);
+                let weight = vmulq_f32(exp2(vsubq_f32(vld1q_f32(lanes.as_ptr()), most)), inverse);
+                vst1q_f32(lanes.as_mut_ptr(), weight);
+                std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, G);
+            }
+            for i in 0..last {
+                for (g, inverse) in inverses.into_iter().enumerate().take(G) {
+                    *self.weights.add((done - last + i) * self.group + g) = *exponentials.add(i * G + g) * inverse;
+                }
+            }
+        }
+    }
+}
+
+/// Combines all lanes of a query, in all of them.
+#[inline(always)]
+fn over_query<const G: usize>(
+    mut v: float32x4_t,
+    f: unsafe fn(float32x4_t, float32x4_t) -> float32x4_t,
+) -> float32x4_t {
+    // SAFETY: the baseline of this architecture.
+    unsafe {
+        if G <= 2 {
+            v = f(v, vextq_f32::<2>(v, v));
+        }
+        if G == 1 {
+            v = f(v, vrev64q_f32(v));
+        }
+    }
+    v
+}
