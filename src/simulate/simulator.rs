@@ -8,9 +8,7 @@ use super::channel::Channel;
 use super::encode::encode;
 use super::person::Person;
 use super::radio::Receiver;
-use super::scenario::{
-    MOST_TRANSMITTERS, NodeFormat, NodeSetup, RadioSetup, Scenario, ScenarioError, TruthSpan,
-};
+use super::scenario::{MOST_TRANSMITTERS, NodeFormat, NodeSetup, RadioSetup, Scenario, ScenarioError, TruthSpan};
 use crate::frame::{Captured, CsiFrame, Origin, Payload};
 use crate::types::{MacAddr, NodeKey, Provenance, SensingTime};
 
