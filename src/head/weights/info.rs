@@ -122,10 +122,15 @@ impl WeightInfo {
     /// Refuses weights for tokens of another meaning.
     ///
     /// # Errors
-    /// [`WeightError::Schema`] with both names.
+    /// [`WeightError::Schema`] with both names; [`WeightError::Info`] if the schema is ours and the width is not.
     pub fn check_schema(&self, ours: &FeatureSchema) -> Result<(), WeightError> {
         if self.schema.hash.eq_ignore_ascii_case(&ours.hash_text()) {
-            return Ok(());
+            let (expected, got) = (ours.features.len(), self.normalisation.mean.len());
+            if expected == got {
+                return Ok(());
+            }
+            let expected = format!("{expected} by its schema `{}`", ours.name);
+            return Err(WeightError::Info { what: "features of a token", expected, got: got.to_string() });
         }
         Err(WeightError::Schema {
             theirs: self.schema.name.clone(),
