@@ -191,9 +191,8 @@ impl KvCache {
             pinned: rows(numbers, shape.globals.len()),
             blocks: means.then(|| rows(block_numbers, block_slots)),
             sums: vec![0.0; if means { heads * 2 * dim } else { 0 }],
-            pyramid: pyramid.then(|| {
-                Pyramid::new(heads, dim, shape.block_size, shape.pyramid_levels, shape.landmark_weight)
-            }),
+            pyramid: pyramid
+                .then(|| Pyramid::new(heads, dim, shape.block_size, shape.pyramid_levels, shape.landmark_weight)),
             heavy,
             row: vec![0.0; heads * 2 * dim],
             plan: Plan {
@@ -533,7 +532,8 @@ impl Heavy {
             let candidates = (0..self.used).filter(|s| free(self.positions[*s]));
             let victim = candidates.min_by(|a, b| {
                 // A global token has a row of its own outside: its slot is the first to give.
-                let key = |s: usize| (globals.binary_search(&self.positions[s]).is_err(), self.mass[s], self.positions[s]);
+                let key =
+                    |s: usize| (globals.binary_search(&self.positions[s]).is_err(), self.mass[s], self.positions[s]);
                 let (x, y) = (key(*a), key(*b));
                 x.0.cmp(&y.0).then(x.1.total_cmp(&y.1)).then(x.2.cmp(&y.2))
             });

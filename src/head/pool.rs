@@ -5,8 +5,8 @@
 //! kept for the next track. Where the budget is not enough, the track that has been lost longest gives its cache up;
 //! where nobody is lost, the newcomer gets none.
 
-use super::cache::KvCache;
 use super::TemporalError;
+use super::cache::KvCache;
 use crate::track::CacheSlot;
 use crate::types::SensingTime;
 

@@ -8,8 +8,8 @@
 //! Every token is counted in exactly one row. Rows: at most two per level and the running one, and only
 //! `log2(T / B) + 1` levels are in use after T tokens in blocks of B. A pure function of the token sequence.
 
-use super::store::{Numbers, RowStore};
 use super::LandmarkWeight;
+use super::store::{Numbers, RowStore};
 use crate::kernel::{LogWeights, Segment};
 
 /// Rows of a pyramid of one cache; all memory is taken at construction.

@@ -42,7 +42,13 @@ impl Core {
         KvCache::new(&self.config, capacity, precision, policy)
     }
 
-    pub(super) fn step(&self, q: &Tensor3, k: &Tensor3, v: &Tensor3, cache: &mut KvCache) -> Result<Tensor3, TemporalError> {
+    pub(super) fn step(
+        &self,
+        q: &Tensor3,
+        k: &Tensor3,
+        v: &Tensor3,
+        cache: &mut KvCache,
+    ) -> Result<Tensor3, TemporalError> {
         let c = &self.config;
         q.expect("q", 1, c.q_heads, c.head_dim)?;
         k.expect("k", 1, c.kv_heads, c.head_dim)?;

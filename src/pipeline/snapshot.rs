@@ -79,7 +79,19 @@ impl Composer {
         started: String,
     ) -> Self {
         let (marks, warned_ids) = (Vec::new(), Vec::new());
-        Self { stats, board, queue, sockets: Vec::new(), head: None, directory, zones, source, started, marks, warned_ids }
+        Self {
+            stats,
+            board,
+            queue,
+            sockets: Vec::new(),
+            head: None,
+            directory,
+            zones,
+            source,
+            started,
+            marks,
+            warned_ids,
+        }
     }
 
     /// New names and zones.

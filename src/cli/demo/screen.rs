@@ -137,12 +137,9 @@ fn track_text(track: &TrackView, head: Option<&HeadView>) -> String {
         format!(", at {x:.1}, {y:.1} m (+-{:.1})", p.sigma_m)
     });
     let cache = match head {
-        Some(head) if track.cache_bytes > 0 => format!(
-            ", {} tokens, cache {:.1} kB ({})",
-            track.tokens,
-            track.cache_bytes as f64 / 1000.0,
-            head.policy
-        ),
+        Some(head) if track.cache_bytes > 0 => {
+            format!(", {} tokens, cache {:.1} kB ({})", track.tokens, track.cache_bytes as f64 / 1000.0, head.policy)
+        }
         _ => ", no cache".to_owned(),
     };
     format!("track {} {} {state} for {:.0} s{place}{cache}", track.id, track.zone, track.age_s)
@@ -150,9 +147,9 @@ fn track_text(track: &TrackView, head: Option<&HeadView>) -> String {
 
 /// "at least 1", "2", or nothing while unknown.
 fn people_text(zone: &ZoneView) -> String {
-    zone.state.people.map_or(String::new(), |c| {
-        format!(", people {}{}", if c.at_least { "at least " } else { "" }, c.people)
-    })
+    zone.state
+        .people
+        .map_or(String::new(), |c| format!(", people {}{}", if c.at_least { "at least " } else { "" }, c.people))
 }
 
 fn plain(
