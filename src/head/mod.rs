@@ -18,6 +18,7 @@ mod pyramid;
 pub mod schema;
 mod settings;
 mod sparse;
+mod stage;
 mod store;
 mod tensor;
 pub mod weights;
@@ -32,6 +33,7 @@ pub use gallery::Gallery;
 pub use pool::{CachePool, LayerCaches, PoolStats};
 pub use settings::{Forgetting, Memory, Settings, Storage};
 pub use sparse::SparseGqaHead;
+pub use stage::{Cached, HeadError, HeadInfo, HeadStage, HeadStats, TrackEstimate};
 pub use tensor::Tensor3;
 pub use weights::{
     WEIGHT_BLOB_HEADER_LEN, WEIGHT_BLOB_MAGIC, WEIGHT_BLOB_VERSION, WeightBlob, WeightBlobHeader, WeightDtype,
