@@ -18,12 +18,13 @@ use crate::event::{
     DraftSender, Event, EventDraft, EventKind, Journal, JournalError, JournalSettings, spawn_journal_thread,
 };
 use crate::frame::{FrameStats, SensingClock, udp};
+use crate::head::HeadStage;
 use crate::mqtt::{self, MqttHandle, Snapshot};
 use crate::pipeline::control::{Control, Reload};
 use crate::pipeline::intake::Intake;
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::queue::FrameQueue;
-use crate::pipeline::sensing::Sensing;
+use crate::pipeline::sensing::{Sensing, Setup};
 use crate::pipeline::snapshot::Composer;
 use crate::pipeline::sources;
 use crate::pipeline::thread::{self, TimeBase, Wiring};
