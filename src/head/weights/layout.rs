@@ -9,6 +9,7 @@ use super::info::INFO_LIMIT;
 
 /// Width of the embedding.
 pub const EMBEDDING_DIM: usize = 128;
+const _: () = assert!(EMBEDDING_DIM == crate::track::EMBEDDING, "tracks carry the embeddings of the format");
 
 /// A tensor by name. Layers count from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
