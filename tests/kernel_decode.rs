@@ -1,7 +1,7 @@
 //! Attention of one token: every kernel against a naive softmax in double precision.
 #![allow(clippy::unwrap_used)]
 
-use aetherd::kernel::{BLOCK, BlockQ4, BlockQ8, Kernel, KernelKind, LogWeights, Rows, Segment, blocks_for};
+use aetherd::kernel::{BLOCK, BlockQ4, BlockQ8, Kernel, KernelKind, LogWeights, Picks, Rows, Segment, blocks_for};
 use half::f16;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -107,7 +107,7 @@ impl Stored {
             _ => Rows::Q4 { keys: &self.q4[o..], values: &self.q4[v..], stride },
         };
         let log_weights = self.log_weights.as_deref().map_or(LogWeights::Same(self.same), LogWeights::Each);
-        Segment { rows, len: self.len, picks: self.picks.as_deref(), log_weights }
+        Segment { rows, len: self.len, picks: self.picks.as_deref().map(Picks::Rows), log_weights }
     }
 
     fn total(&self) -> usize {

@@ -7,10 +7,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::judge::{DEFAULT, Run, SENSITIVITIES, Tick};
 use super::manifest::{LeaveOneOut, Manifest, Options, Recording};
-use crate::event::{self, ZoneSettings};
+use crate::event::ZoneSettings;
 use crate::frame::recording::{self, RecordingError};
 use crate::frame::{Decoder, DecoderSettings, Item};
-use crate::pipeline::{Directory, Sensing};
+use crate::pipeline::{Directory, Sensing, Setup};
 use crate::signal;
 use crate::types::{Provenance, SensingTime};
 

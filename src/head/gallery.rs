@@ -1,14 +1,14 @@
 //! Embeddings of people who left, kept for a while.
 //!
 //! *In*: the embedding of every track that ends, if it had one (trained weights only). *Out*: who of them is nearest to
-//! an embedding. *State*: at most [`MOST`] embeddings, each with its time to live; the oldest gives way. Nothing is
+//! an embedding. *State*: at most 64 embeddings, each with its time to live; the oldest gives way. Nothing is
 //! written to disk.
 
 use crate::track::{EMBEDDING, TrackId};
 use crate::types::SensingTime;
 
 /// Most embeddings kept.
-pub const MOST: usize = 64;
+const MOST: usize = 64;
 
 /// One who left.
 #[derive(Debug, Clone, PartialEq)]

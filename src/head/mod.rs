@@ -19,6 +19,7 @@ mod pyramid;
 pub mod schema;
 mod settings;
 mod sparse;
+mod stage;
 mod store;
 mod tensor;
 pub mod weights;
@@ -30,10 +31,11 @@ pub use error::TemporalError;
 pub use facade::AetherTemporalHead;
 pub use features::{TOKEN, token};
 pub use gallery::Gallery;
-pub use model::{HeadModel, HeadOutput, ModelError, PooledCaches, TrackCaches};
+pub use model::{HeadModel, HeadOutput, ModelError, TrackCaches};
 pub use pool::{CachePool, LayerCaches, PoolStats};
 pub use settings::{Forgetting, Memory, Settings, Storage};
 pub use sparse::SparseGqaHead;
+pub use stage::{Cached, HeadError, HeadInfo, HeadStage, HeadStats, TrackEstimate};
 pub use tensor::Tensor3;
 pub use weights::{
     WEIGHT_BLOB_HEADER_LEN, WEIGHT_BLOB_MAGIC, WEIGHT_BLOB_VERSION, WeightBlob, WeightBlobHeader, WeightDtype,

@@ -16,7 +16,7 @@ impl Tensor3 {
     ///
     /// # Errors
     /// [`TemporalError::Shape`] unless there are exactly `seq * heads * dim` numbers.
-    pub fn from_vec(seq: usize, heads: usize, dim: usize, data: Vec<f32>) -> Result<Self, TemporalError> {
+    pub fn from_vec(data: Vec<f32>, seq: usize, heads: usize, dim: usize) -> Result<Self, TemporalError> {
         let len = seq.checked_mul(heads).and_then(|n| n.checked_mul(dim));
         if len != Some(data.len()) {
             return Err(TemporalError::Shape {

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::rows::{LogWeights, Rows, Segment};
+use super::rows::{LogWeights, Picks, Rows, Segment};
 
 /// Rows in a piece: their scores fit on the stack, their keys and values (32 kB in F32 at 32 numbers) near the first
 /// level cache.
@@ -90,7 +90,12 @@ impl<'a> Chunk<'a> {
                     to.1.write(place.values.wrapping_add(i.wrapping_mul(place.stride)));
                 };
                 match segment.picks {
-                    Some(picks) => to.zip(&picks[self.row..]).for_each(|(to, i)| write(to, *i as usize)),
+                    Some(Picks::Rows(picks)) => to.zip(&picks[self.row..]).for_each(|(to, i)| write(to, *i as usize)),
+                    Some(Picks::Blocks { numbers, rows }) => {
+                        let (block, first) = (self.row / rows, self.row % rows);
+                        let all = numbers[block..].iter().flat_map(|b| b * rows..(b + 1) * rows);
+                        to.zip(all.skip(first)).for_each(|(to, i)| write(to, i));
+                    }
                     None => to.zip(self.row..).for_each(|(to, i)| write(to, i)),
                 }
                 self.weigh(segment, n, take, unit);

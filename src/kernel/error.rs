@@ -45,6 +45,16 @@ pub enum KernelError {
         /// Blocks there are.
         blocks: usize,
     },
+    /// A block that is full gets one token more, or one that is not full stands before others in a block table.
+    #[error("block {block} holds {got} of {expected} tokens; fill each block before the next one, and no further")]
+    Filling {
+        /// The block.
+        block: usize,
+        /// Tokens in it.
+        got: usize,
+        /// Tokens that fit.
+        expected: usize,
+    },
     /// The processor lacks what a forced kernel needs.
     #[error("kernel `{kind}` does not run on this processor (it has: {have}); choose another or leave the choice open")]
     Unsupported {

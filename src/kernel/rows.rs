@@ -56,6 +56,21 @@ pub enum LogWeights<'a> {
     Each(&'a [f32]),
 }
 
+/// Which rows of the slices a segment has.
+#[derive(Debug, Clone, Copy)]
+pub enum Picks<'a> {
+    /// These, in any order.
+    Rows(&'a [u32]),
+    /// Whole blocks of `rows` rows, in any order: block b holds the rows from b * rows on. The last block may be cut short
+    /// by the segment's length.
+    Blocks {
+        /// Numbers of the blocks.
+        numbers: &'a [usize],
+        /// Rows in a block.
+        rows: usize,
+    },
+}
+
 /// Rows that take part in one softmax, beside those of other segments. Few segments with lists of picks are faster than
 /// many of one row.
 #[derive(Debug, Clone, Copy)]
@@ -64,8 +79,8 @@ pub struct Segment<'a> {
     pub rows: Rows<'a>,
     /// How many of them.
     pub len: usize,
-    /// Which rows, `len` of them in any order; the first `len` where nothing is given.
-    pub picks: Option<&'a [u32]>,
+    /// Which rows; the first `len` where nothing is given.
+    pub picks: Option<Picks<'a>>,
     /// Added to their scores.
     pub log_weights: LogWeights<'a>,
 }
@@ -78,7 +93,12 @@ impl<'a> Segment<'a> {
 
     /// The rows of these numbers, which count once each.
     pub const fn picked(rows: Rows<'a>, picks: &'a [u32]) -> Self {
-        Self { rows, len: picks.len(), picks: Some(picks), log_weights: LogWeights::Same(0.0) }
+        Self { rows, len: picks.len(), picks: Some(Picks::Rows(picks)), log_weights: LogWeights::Same(0.0) }
+    }
+
+    /// `len` rows in blocks of `rows` rows, of these numbers.
+    pub const fn blocks(from: Rows<'a>, numbers: &'a [usize], rows: usize, len: usize) -> Self {
+        Self { rows: from, len, picks: Some(Picks::Blocks { numbers, rows }), log_weights: LogWeights::Same(0.0) }
     }
 
     /// The same rows, which count as these tell.
@@ -101,8 +121,22 @@ impl<'a> Segment<'a> {
         };
         let last = match self.picks {
             None => self.len - 1,
-            Some(picks) if picks.len() == self.len => picks.iter().fold(0, |most, &pick| most.max(pick)) as usize,
-            Some(picks) => return Err(KernelError::Shape { what: "picks", expected: self.len, got: picks.len() }),
+            Some(Picks::Rows(picks)) => {
+                if picks.len() != self.len {
+                    return Err(KernelError::Shape { what: "picks", expected: self.len, got: picks.len() });
+                }
+                picks.iter().fold(0, |most, &pick| most.max(pick)) as usize
+            }
+            Some(Picks::Blocks { rows: 0, .. }) => return Err(KernelError::Zero("rows of a block")),
+            Some(Picks::Blocks { numbers, rows }) => {
+                let expected = self.len.div_ceil(rows);
+                if numbers.len() != expected {
+                    return Err(KernelError::Shape { what: "block numbers", expected, got: numbers.len() });
+                }
+                // The rows of a last block that is cut short are asked for as well: simpler, and pools have them.
+                let most = numbers.iter().copied().max().unwrap_or(0);
+                most.checked_mul(rows).and_then(|n| n.checked_add(rows - 1)).unwrap_or(usize::MAX)
+            }
         };
         let least = last.checked_mul(stride).and_then(|n| n.checked_add(width));
         let least = least.ok_or(KernelError::Shape { what: "rows", expected: usize::MAX, got: keys })?;
@@ -130,7 +164,11 @@ impl<'a> Segment<'a> {
 
     /// Key (`value` false) or value of row `i` as single precision, for reference code.
     pub fn read(&self, i: usize, value: bool, out: &mut [f32]) {
-        let i = self.picks.map_or(i, |picks| picks[i] as usize);
+        let i = match self.picks {
+            None => i,
+            Some(Picks::Rows(picks)) => picks[i] as usize,
+            Some(Picks::Blocks { numbers, rows }) => numbers[i / rows] * rows + i % rows,
+        };
         match self.rows {
             Rows::F32 { keys, values, stride } => {
                 let from = if value { values } else { keys };

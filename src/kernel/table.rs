@@ -55,10 +55,13 @@ pub struct Kernel {
     functions: Functions,
 }
 
+/// Queries, head dimension, segments, scale, results, weights; false if something is not finite.
+type Decode = unsafe fn(&[f32], usize, &[Segment<'_>], f32, &mut [f32], Option<&mut [f32]>) -> bool;
+
 /// Unsafe for what the vector kernels need: their processor, and shapes that have been checked.
 #[derive(Debug)]
 struct Functions {
-    sparse_decode: unsafe fn(&[f32], usize, &[Segment<'_>], f32, &mut [f32], Option<&mut [f32]>) -> bool,
+    sparse_decode: Decode,
     dot: unsafe fn(&[f32], &[f32]) -> f32,
     dot_q8: unsafe fn(&[f32], &[BlockQ8]) -> f32,
     dot_q4: unsafe fn(&[f32], &[BlockQ4]) -> f32,
@@ -162,6 +165,20 @@ impl Kernel {
         out: &mut [f32],
         weights: Option<&mut [f32]>,
     ) -> Result<(), KernelError> {
+        self.decode(queries, head_dim, segments, scale, out, weights).map(|_| ())
+    }
+
+    /// As [`sparse_decode`](Self::sparse_decode); false if a score or a result is not finite.
+    #[inline]
+    pub(super) fn decode(
+        &self,
+        queries: &[f32],
+        head_dim: usize,
+        segments: &[Segment<'_>],
+        scale: f32,
+        out: &mut [f32],
+        weights: Option<&mut [f32]>,
+    ) -> Result<bool, KernelError> {
         if head_dim == 0 {
             return Err(KernelError::Zero("head_dim"));
         }
@@ -183,25 +200,7 @@ impl Kernel {
             }
         }
         // SAFETY: shapes are checked above; a kernel is only handed out where it runs.
-        unsafe { (self.functions.sparse_decode)(queries, head_dim, segments, scale, out, weights) };
-        Ok(())
-    }
-
-    /// As [`sparse_decode`](Self::sparse_decode), for callers that have checked the shapes. False if a score or a result is
-    /// not finite.
-    ///
-    /// # Safety
-    /// The shapes must be right.
-    pub(super) unsafe fn decode(
-        &self,
-        queries: &[f32],
-        head_dim: usize,
-        segments: &[Segment<'_>],
-        scale: f32,
-        out: &mut [f32],
-    ) -> bool {
-        // SAFETY: the caller's word; a kernel is only handed out where it runs.
-        unsafe { (self.functions.sparse_decode)(queries, head_dim, segments, scale, out, None) }
+        Ok(unsafe { (self.functions.sparse_decode)(queries, head_dim, segments, scale, out, weights) })
     }
 
     /// Sum of products of two vectors of the same length.
@@ -281,6 +280,9 @@ fn same(what: &'static str, expected: usize, got: usize) -> Result<(), KernelErr
 fn check_matmul(x: usize, w: usize, inputs: usize, y: usize) -> Result<(), KernelError> {
     if inputs == 0 {
         return Err(KernelError::Zero("inputs"));
+    }
+    if w == 0 {
+        return Err(KernelError::Zero("outputs"));
     }
     for (what, got) in [("x", x), ("weights", w)] {
         if !got.is_multiple_of(inputs) {

@@ -11,6 +11,7 @@ use crate::event::{Journal, Request};
 use crate::frame::SensingClock;
 use crate::mqtt::{self, Snapshot};
 use crate::pipeline::nodes::Directory;
+use crate::pipeline::sensing::Setup;
 use crate::pipeline::snapshot::{Composer, Moment};
 use crate::pipeline::thread;
 use crate::pipeline::tuning::{Tuning, ZoneTuning};
@@ -207,7 +208,7 @@ impl Control {
         let directory = Directory::new(&new.node, &zones, old.serial_ports()).with_transmitters(&new.transmitter);
         self.composer.rename(directory.clone(), zones.clone());
         let source = self.composer.source;
-        self.tell(thread::Control::Reconfigure(Box::new(Setup::new(new, zones, directory, source))))?;
+        self.tell(thread::Control::Reconfigure(Box::new(Setup::new(&new, zones, directory, source))))?;
         if restart.is_empty() {
             tracing::info!("configuration reloaded");
         } else {

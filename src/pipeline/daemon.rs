@@ -18,12 +18,13 @@ use crate::event::{
     DraftSender, Event, EventDraft, EventKind, Journal, JournalError, JournalSettings, spawn_journal_thread,
 };
 use crate::frame::{FrameStats, SensingClock, udp};
+use crate::head::HeadStage;
 use crate::mqtt::{self, MqttHandle, Snapshot};
 use crate::pipeline::control::{Control, Reload};
 use crate::pipeline::intake::Intake;
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::queue::FrameQueue;
-use crate::pipeline::sensing::Sensing;
+use crate::pipeline::sensing::{Sensing, Setup};
 use crate::pipeline::snapshot::Composer;
 use crate::pipeline::sources;
 use crate::pipeline::thread::{self, TimeBase, Wiring};
@@ -177,16 +178,17 @@ impl Daemon {
 
         let (to_sensing, control) = std_mpsc::channel();
         let mut sensing = Sensing::new(Setup::new(settings, zones.clone(), directory.clone(), source));
-        let head_fault = match HeadStage::load(&settings.head) {
+        let (head_info, head_fault) = match HeadStage::load(&settings.head) {
             Ok(Some(head)) => {
-                tracing::info!(kernel = head.view().kernel, weights = head.view().weights, "temporal head");
+                let info = head.info().clone();
+                tracing::info!(kernel = info.kernel, weights = info.weights, cache = info.policy, "temporal head");
                 sensing = sensing.with_head(head);
-                None
+                (Some(info), None)
             }
-            Ok(None) => None,
+            Ok(None) => (None, None),
             Err(error) => {
                 tracing::error!(%error, "no temporal head; people are counted without it");
-                Some(format!("no temporal head: {error}"))
+                (None, Some(format!("no temporal head, people are counted without it: {error}")))
             }
         };
         let before: Vec<Event> = journal.last(RESUME_EVENTS).into_iter().map(|r| r.event).collect();
@@ -228,6 +230,7 @@ impl Daemon {
         let now = rfc3339(clock.now(), clock.wall_offset_micros());
         let mut composer = Composer::new(stats, board.clone(), queue.clone(), directory, zones, source, now);
         composer.sockets = sockets;
+        composer.head = head_info;
         let mqtt_status = mqtt.as_ref().map(|m| m.status_reader());
         if settings.web.enabled {
             let reader = mqtt_status.clone();

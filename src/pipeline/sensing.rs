@@ -5,12 +5,12 @@
 
 use crate::config::Settings;
 use crate::event::{self, Draft, Event, EventKind, ZoneSettings, Zones};
-use crate::frame::CsiFrame;
+use crate::frame::{CsiFrame, LinkKey};
 use crate::head::HeadStage;
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::view::Shown;
 use crate::signal::{self, FUSED_MICROS, LinkChange, LinkFeatures, Signal, TICK_MICROS};
-use crate::track::{self, Lifecycle, TrackEnded, Tracker};
+use crate::track::{self, Lifecycle, LinkPlace, TrackEnded, Tracker};
 use crate::types::{NodeKey, Provenance, SensingTime};
 
 /// A silence longer than this in the frames' own time is a new beginning, not a row of silent ticks.
@@ -217,9 +217,7 @@ impl Sensing {
         self.signal.changes(at, &self.links, &mut self.changes);
         head.fused(at, self.tracker.tracks(), &self.changes);
         for estimate in head.estimates() {
-            if let Some(embedding) = &estimate.embedding {
-                self.tracker.set_embedding(estimate.track, embedding);
-            }
+            self.tracker.set_embedding(estimate.track, &estimate.embedding);
         }
     }
 
@@ -227,8 +225,12 @@ impl Sensing {
         self.links.clear();
         self.events.clear();
         self.signal.tick(at, &mut self.links);
-        let (zones, directory) = (&self.zones, &self.directory);
-        self.tracker.step(at, &self.links, &mut self.ended);
+        let directory = &self.directory;
+        let mut place_of = |link: &LinkKey| LinkPlace {
+            zones: directory.identify(link.node).zones,
+            ends_m: directory.ends(link).map(|(sender, board)| [sender, board]),
+        };
+        self.tracker.step(at, &self.links, &mut place_of, &mut self.ended);
         if let Some(head) = &mut self.head {
             head.tick(at, self.tracker.tracks(), &self.ended);
         }

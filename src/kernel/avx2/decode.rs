@@ -91,7 +91,7 @@ struct Aligned([MaybeUninit<f32>; 256]);
 
 /// Whether queries of this shape are scaled and copied first.
 const fn is_copied(g: usize, d: usize) -> bool {
-    d > 0 && d % 8 == 0 && g * d <= 256
+    d > 0 && d.is_multiple_of(8) && g * d <= 256
 }
 
 type Scores = [MaybeUninit<f32>; ROWS * 4 + 8];
@@ -251,6 +251,7 @@ impl Task<'_> {
     /// Products of 8 / G rows from `at` on with all queries, each eight lanes folded to four.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
+    #[allow(clippy::pointers_in_nomem_asm_block, reason = "the assembly is empty")]
     unsafe fn begin<F: Format, const G: usize>(
         &self,
         d: usize,
@@ -276,7 +277,7 @@ impl Task<'_> {
                     }
                 }
             }
-            if d % 8 != 0 {
+            if !d.is_multiple_of(8) {
                 let (c, rest) = (d / 8, d % 8);
                 let mask = first_lanes(rest);
                 for r in 0..8 / G {
@@ -322,7 +323,7 @@ impl Task<'_> {
                 self.columns::<F, G, 1>(d, c, chunk, start, end, weights, fresh);
                 c += 1;
             }
-            if d % 8 != 0 {
+            if !d.is_multiple_of(8) {
                 let (rest, mask) = (d % 8, first_lanes(d % 8));
                 let at = |g: usize| self.out.add(g * d + 8 * c);
                 let begin = |g| if fresh { _mm256_setzero_ps() } else { _mm256_maskload_ps(at(g), mask) };
@@ -400,7 +401,7 @@ impl Task<'_> {
                     _mm256_storeu_ps(out.add(8 * c), product);
                     all = _mm256_add_ps(all, product);
                 }
-                if d % 8 != 0 {
+                if !d.is_multiple_of(8) {
                     let mask = first_lanes(d % 8);
                     let out = out.add(d / 8 * 8);
                     let product = _mm256_mul_ps(factor, _mm256_maskload_ps(out, mask));
@@ -481,14 +482,13 @@ unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Sof
     soft
 }
 
-/// Halves of lanes are added, two vectors to one: 0 and 2, 1 and 3, 4 and 6, 5 and 7. Blends run on more ports than
-/// shuffles, so that half of it is a blend.
+/// Halves of lanes are added, two neighbouring vectors to one: a0+a2 a1+a3 b0+b2 b1+b3 in both halves. Blends run on more
+/// ports than shuffles, so that half of it is a blend.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn fold(v: [__m256; 8]) -> [__m256; 4] {
-    // a0+a2 a1+a3 b0+b2 b1+b3, in both halves.
     std::array::from_fn(|i| {
-        let (a, b) = (v[i + i / 2 * 2], v[i + i / 2 * 2 + 2]);
+        let (a, b) = (v[2 * i], v[2 * i + 1]);
         _mm256_add_ps(_mm256_blend_ps::<0xCC>(a, b), _mm256_shuffle_ps::<0b01_00_11_10>(a, b))
     })
 }
@@ -497,13 +497,7 @@ fn fold(v: [__m256; 8]) -> [__m256; 4] {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sum_folded(v: [__m256; 4]) -> __m256 {
-    let half = |ac: __m256, bd: __m256| {
-        // ac0 bd1 ac2 bd3 and ac1 bd0 ac3 bd2.
-        let straight = _mm256_blend_ps::<0xAA>(ac, bd);
-        let crossed = _mm256_permute_ps::<0b10_11_00_01>(_mm256_blend_ps::<0xAA>(bd, ac));
-        _mm256_add_ps(straight, crossed)
-    };
-    let (low, high) = (half(v[0], v[1]), half(v[2], v[3]));
+    let (low, high) = (_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
     _mm256_add_ps(_mm256_blend_ps::<0xF0>(low, high), _mm256_permute2f128_ps::<0x21>(low, high))
 }
 

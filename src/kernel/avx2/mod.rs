@@ -3,6 +3,7 @@
 //! Every function here is `unsafe` for two reasons, both seen to by [`Kernel`](super::Kernel): the processor must have the
 //! three extensions, and the shapes must have been checked.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "loops over registers, unrolled")]
 
 mod decode;
 mod matmul;

@@ -7,6 +7,7 @@
 //!
 //! Functions are `unsafe` for the shapes, which [`Kernel`](super::Kernel) checks.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "loops over registers, unrolled")]
 
 mod decode;
 mod dotprod;
