@@ -1,8 +1,12 @@
 //! Memory for rows of keys and values, all of it taken at construction.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 use crate::kernel::{BLOCK, BlockQ4, BlockQ8, LogWeights, Rows, Segment, blocks_for};
+
+/// Largest number of half precision.
+const MOST_F16: f32 = 65504.0;
 
 /// In which numbers rows are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +87,13 @@ impl RowStore {
                 rest.copy_from_slice(value);
             }
             Data::F16(v) => {
-                let row = &mut v[row * 2 * dim..][..2 * dim];
-                for (o, x) in row.iter_mut().zip(key.iter().chain(value)) {
-                    *o = f16::from_f32(x.clamp(-65504.0, 65504.0));
+                let (k, rest) = v[row * 2 * dim..][..2 * dim].split_at_mut(dim);
+                for (half, single) in [(k, key), (rest, value)] {
+                    half.convert_from_f32_slice(single);
+                    // Beyond its range half precision knows only infinity, which would poison every later step.
+                    if single.iter().any(|x| x.abs() > MOST_F16) {
+                        half.iter_mut().zip(single).for_each(|(h, x)| *h = f16::from_f32(x.clamp(-MOST_F16, MOST_F16)));
+                    }
                 }
             }
             Data::Q8(v) => {
