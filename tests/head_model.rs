@@ -6,7 +6,7 @@ use aetherd::head::init::{InitSettings, class_names, init};
 use aetherd::head::schema::TOKEN_SCHEMA;
 use aetherd::head::weights::{Normalisation, SchemaId, WeightTensor, WeightTensors};
 use aetherd::head::{
-    CachePool, HeadModel, HeadOutput, KvCache, ModelError, TemporalBackendKind, TemporalHeadConfig, TrackCaches,
+    CachePool, HeadModel, HeadOutput, KvCache, ModelError, PooledCaches, TemporalBackendKind, TemporalHeadConfig,
     WeightBlob, WeightDtype,
 };
 use aetherd::kernel::Kernel;
@@ -352,22 +352,6 @@ fn stepping_allocates_nothing() {
     }
 }
 
-/// Caches by their places in a pool.
-struct Pooled<'a> {
-    pool: &'a mut CachePool,
-    slots: &'a [CacheSlot],
-}
-
-impl TrackCaches for Pooled<'_> {
-    fn tracks(&self) -> usize {
-        self.slots.len()
-    }
-
-    fn layers(&mut self, track: usize) -> &mut [KvCache] {
-        self.pool.get_mut(self.slots[track]).map_or(&mut [], Vec::as_mut_slice)
-    }
-}
-
 #[test]
 fn tracks_in_a_pool_are_stepped_by_their_places() {
     let weights = weights(1, 2, 1, 4, 32);
@@ -382,12 +366,12 @@ fn tracks_in_a_pool_are_stepped_by_their_places() {
     let mut out = HeadOutput::default();
     for i in 0..20 {
         let batch: Vec<f32> = streams.iter().flat_map(|s| &s[i * INPUT..][..INPUT]).copied().collect();
-        model.step(&batch, &mut Pooled { pool: &mut pool, slots: &slots }, &mut out).unwrap();
+        model.step(&batch, &mut PooledCaches { pool: &mut pool, slots: &slots }, &mut out).unwrap();
         for (track, alone) in alone.iter().enumerate() {
             near(out.logits(track), &alone[i].0, 1e-5);
         }
     }
     let none = [CacheSlot(0)];
-    let error = model.step(&streams[0][..INPUT], &mut Pooled { pool: &mut pool, slots: &none }, &mut out);
+    let error = model.step(&streams[0][..INPUT], &mut PooledCaches { pool: &mut pool, slots: &none }, &mut out);
     assert!(error.unwrap_err().to_string().contains("caches of a track: expected 2, got 0"));
 }

@@ -31,7 +31,7 @@ pub use error::TemporalError;
 pub use facade::AetherTemporalHead;
 pub use features::{TOKEN, token};
 pub use gallery::Gallery;
-pub use model::{HeadModel, HeadOutput, ModelError, TrackCaches};
+pub use model::{HeadModel, HeadOutput, ModelError, PooledCaches, TrackCaches};
 pub use pool::{CachePool, LayerCaches, PoolStats};
 pub use settings::{Forgetting, Memory, Settings, Storage};
 pub use sparse::SparseGqaHead;

@@ -12,12 +12,11 @@
 use super::features::{TOKEN, token};
 use super::gallery::Gallery;
 use super::init::{InitSettings, init};
-use super::model::{HeadModel, HeadOutput, ModelError, TrackCaches};
+use super::model::{HeadModel, HeadOutput, ModelError, PooledCaches};
 use super::settings::{Forgetting, Memory, Settings, Storage};
 use super::weights::{WeightBlob, WeightDtype, WeightError};
 use super::{
-    CachePool, CachePrecision, FullPolicy, KvCache, LandmarkWeight, Pattern, PoolStats, TemporalError,
-    TemporalHeadConfig,
+    CachePool, CachePrecision, FullPolicy, LandmarkWeight, Pattern, PoolStats, TemporalError, TemporalHeadConfig,
 };
 use crate::kernel::{Kernel, KernelError, KernelKind};
 use crate::signal::LinkChange;
@@ -136,22 +135,6 @@ pub struct HeadStage {
     estimates: Vec<TrackEstimate>,
     tokens: u64,
     failed: u64,
-}
-
-/// The caches of the tracks of one call.
-struct Batch<'a> {
-    pool: &'a mut CachePool,
-    slots: &'a [CacheSlot],
-}
-
-impl TrackCaches for Batch<'_> {
-    fn tracks(&self) -> usize {
-        self.slots.len()
-    }
-
-    fn layers(&mut self, track: usize) -> &mut [KvCache] {
-        self.pool.get_mut(self.slots[track]).map_or(&mut [], |caches| caches.as_mut_slice())
-    }
 }
 
 /// The attention as configured, for weights of this shape.
@@ -316,7 +299,7 @@ impl HeadStage {
         if self.slots.is_empty() {
             return;
         }
-        let mut caches = Batch { pool: &mut self.pool, slots: &self.slots };
+        let mut caches = PooledCaches { pool: &mut self.pool, slots: &self.slots };
         if self.model.step(&self.batch, &mut caches, &mut self.output).is_err() {
             // Counted, and shown in the metrics; the track goes on with its next token.
             self.failed += 1;

@@ -17,7 +17,7 @@ mod tests;
 
 pub use error::ModelError;
 use layers::{Scratch, Weights, resize};
-pub use output::{HeadOutput, TrackCaches};
+pub use output::{HeadOutput, PooledCaches, TrackCaches};
 
 use super::schema::TOKEN_SCHEMA;
 use super::weights::{FLAG_GAINS, WeightBlob, WeightError, WeightInfo, WeightTensor};

@@ -1,8 +1,9 @@
 //! What goes beside the tokens: caches in, answers out.
 
-use crate::head::KvCache;
 #[cfg(doc)]
 use crate::head::weights::EMBEDDING_DIM;
+use crate::head::{CachePool, KvCache};
+use crate::track::CacheSlot;
 
 /// The caches of the tracks of one call, by their place in it.
 pub trait TrackCaches {
@@ -19,6 +20,25 @@ impl<C: AsMut<[KvCache]>> TrackCaches for [C] {
 
     fn layers(&mut self, track: usize) -> &mut [KvCache] {
         self[track].as_mut()
+    }
+}
+
+/// The caches of tracks by their places in a pool, in the order of the tokens. A place must not come twice.
+#[derive(Debug)]
+pub struct PooledCaches<'a> {
+    /// Where the caches are.
+    pub pool: &'a mut CachePool,
+    /// The track's places.
+    pub slots: &'a [CacheSlot],
+}
+
+impl TrackCaches for PooledCaches<'_> {
+    fn tracks(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn layers(&mut self, track: usize) -> &mut [KvCache] {
+        self.pool.get_mut(self.slots[track]).map_or(&mut [], Vec::as_mut_slice)
     }
 }
 
