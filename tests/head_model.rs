@@ -218,7 +218,7 @@ fn what_does_not_fit_is_refused_before_a_cache_is_touched() {
     let weights = weights(1, 2, 1, 4, 32);
     let mut model = model(&weights, WeightDtype::F32, &config(&weights));
     let mut out = HeadOutput::default();
-    let mut tracks = vec![caches(&model, 8), caches(&model, 8)];
+    let mut tracks = [caches(&model, 8), caches(&model, 8)];
     let good = tokens(2, 2);
     let mut says =
         |tokens: &[f32], tracks: &mut [Vec<KvCache>]| model.step(tokens, tracks, &mut out).unwrap_err().to_string();
@@ -291,7 +291,7 @@ fn a_track_that_is_refused_does_not_harm_the_others() {
     let weights = weights(1, 2, 1, 4, 32);
     let mut model = model(&weights, WeightDtype::F32, &config(&weights));
     let mut out = HeadOutput::default();
-    let mut tracks = vec![caches(&model, 2), caches(&model, 50), caches(&model, 50)];
+    let mut tracks = [caches(&model, 2), caches(&model, 50), caches(&model, 50)];
     let stream: Vec<Vec<f32>> = (0..3).map(|i| tokens(i, 3)).collect();
     let alone = streamed(&mut model, &stream[1]);
     for (i, expected) in alone.iter().enumerate() {

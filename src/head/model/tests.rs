@@ -49,7 +49,7 @@ fn new_weights_keep_activations_at_unit_variance() {
             for (sum, x) in sums.iter_mut().zip([&s.q, &s.k, &s.v, &scores]) {
                 *sum += variance(x);
             }
-            let tensor = |x: &[f32], heads| Tensor3::from_vec(tokens, heads, dim, x.to_vec()).unwrap();
+            let tensor = |x: &[f32], heads| Tensor3::from_vec(x.to_vec(), tokens, heads, dim).unwrap();
             let kv = usize::from(header.n_kv_heads);
             let done = attention.forward(&tensor(&s.q, heads), &tensor(&s.k, kv), &tensor(&s.v, kv)).unwrap();
             s.attended.copy_from_slice(done.as_slice());
