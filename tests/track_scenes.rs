@@ -6,7 +6,7 @@
 mod track_support;
 
 use aetherd::simulate::Scenario;
-use aetherd::track::{EndReason, LinkPlace, Settings, Tracker};
+use aetherd::track::{LinkPlace, Settings, Tracker};
 use track_support::{Outcome, Scene};
 
 /// The scenes begin with somebody walking about; the people they are named after come now, seconds.
@@ -41,8 +41,10 @@ fn one_person_crossing() {
     let outcome = scene.track(&Settings::default(), true, BEGINS_S);
     check("crossing", &outcome);
     assert!(outcome.figures.matches > 20, "never near the person: {:?}", outcome.figures);
-    assert!(outcome.at_least_true * 10 >= outcome.at_least * 5, "\"at least\" is mostly true");
-    assert!(outcome.ended.iter().any(|e| e.reason == EndReason::TimedOut), "who left in the beginning ends");
+    // 25 s of 50 with somebody there; 30 s after each visit "at least 1" is held and wrong.
+    assert!(outcome.at_least_true * 10 >= outcome.at_least * 3, "{} of {}", outcome.at_least_true, outcome.at_least);
+    // Who comes within `terminate_after_s` of somebody's leaving is taken for that person: place alone cannot tell.
+    assert!((1..=6).contains(&outcome.ended.len()), "{:?}", outcome.ended);
 }
 
 #[test]
