@@ -20,9 +20,10 @@ impl Scenario {
     ///
     /// And in a room of 6 by 5 m with a mesh of 16 links (four boards, an access point and three more transmitters, 20
     /// frames a second each), where people stroll at 0.5 to 0.9 m/s, for tracking:
-    /// - `crossing`: after 40 s of nobody, somebody walks across the room and back and leaves; 80 s;
-    /// - `two`: two people whose ways cross again and again; 120 s;
-    /// - `return`: somebody comes, leaves, and comes again ten seconds later; 130 s;
+    /// - `crossing`: somebody walks about for three minutes and leaves; after 20 s of nobody, at 240 s, somebody walks
+    ///   across the room and back and leaves; 285 s;
+    /// - `two`: the same, but two people whose ways cross again and again; 320 s;
+    /// - `return`: the same, but somebody comes, leaves, and comes again ten seconds later; 330 s;
     /// - `party`: ten people come and go, walk and stand, up to three at a time; an hour.
     pub fn preset(name: &str) -> Result<Self, ScenarioError> {
         let mut scenario = base(name);
@@ -120,6 +121,9 @@ fn house(scenario: &mut Scenario) {
     ];
 }
 
+/// How the tracking scenes but the party begin: 40 s of nobody, then somebody walks about for three minutes.
+const STROLL: Phase = phase(40.0, 220.0, Doing::Walk);
+
 /// A room in which sixteen links cross, and the people of the scenario of that name.
 fn mesh(scenario: &mut Scenario) {
     let transmitter = |last, position_m| TransmitterSetup { position_m, mac: MacAddr([0x1a, 0, 0, 0, 1, last]) };
@@ -153,22 +157,27 @@ fn mesh(scenario: &mut Scenario) {
         speed_m_s: 0.7,
         ..person("living", plan)
     };
+    // Somebody has lived here before: the links know how much motion is usual.
+    let (begin, end) = (STROLL.from_s, STROLL.to_s + 20.0);
+    if scenario.name != "party" {
+        scenario.people.push(walker(&[], vec![phase(begin, STROLL.to_s, Doing::Walk)]));
+    }
     match scenario.name.as_str() {
         "crossing" => {
-            scenario.duration_s = 80.0;
+            scenario.duration_s = end + 45.0;
             let via = [[0.8, 2.5], [3.0, 1.2], [5.2, 3.6]];
-            scenario.people.push(walker(&via, vec![phase(40.0, 60.0, Doing::Walk)]));
+            scenario.people.push(walker(&via, vec![phase(end, end + 25.0, Doing::Walk)]));
         }
         "two" => {
-            scenario.duration_s = 120.0;
+            scenario.duration_s = end + 80.0;
             let first = [[1.0, 1.0], [5.0, 4.0]];
             let second = [[1.0, 4.0], [5.0, 1.0]];
-            scenario.people.push(walker(&first, vec![phase(40.0, 95.0, Doing::Walk)]));
-            scenario.people.push(walker(&second, vec![phase(46.0, 102.0, Doing::Walk)]));
+            scenario.people.push(walker(&first, vec![phase(end, end + 55.0, Doing::Walk)]));
+            scenario.people.push(walker(&second, vec![phase(end + 6.0, end + 62.0, Doing::Walk)]));
         }
         "return" => {
-            scenario.duration_s = 130.0;
-            let plan = vec![phase(40.0, 62.0, Doing::Walk), phase(72.0, 95.0, Doing::Walk)];
+            scenario.duration_s = end + 90.0;
+            let plan = vec![phase(end, end + 22.0, Doing::Walk), phase(end + 32.0, end + 55.0, Doing::Walk)];
             scenario.people.push(walker(&[], plan));
         }
         _ => {

@@ -64,9 +64,12 @@ impl Area {
             image,
             blind_s: 0.0,
             age_s: 0.0,
-            assignment: Assignment::default(),
-            given: Vec::new(),
-            rows: Vec::new(),
+            assignment: Assignment::with_room(
+                2 * usize::from(settings.max_tracks),
+                usize::from(settings.max_detections),
+            ),
+            given: Vec::with_capacity(2 * usize::from(settings.max_tracks)),
+            rows: Vec::with_capacity(2 * usize::from(settings.max_tracks)),
         }
     }
 

@@ -62,6 +62,11 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
+    /// With room for so many tracks and detections.
+    pub(super) fn with_room(tracks: usize, detections: usize) -> Self {
+        Self { costs: Vec::with_capacity(tracks * detections), chosen: Vec::with_capacity(tracks), ..Self::default() }
+    }
+
     /// Begins a tick with so many tracks and detections, every pair impossible.
     pub(super) fn begin(&mut self, tracks: usize, detections: usize) {
         (self.rows, self.columns) = (tracks, detections);

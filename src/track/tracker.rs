@@ -150,9 +150,10 @@ impl Tracker {
 
     /// How many people are in the zone with index `zone`; `None` while nothing is known of it.
     ///
-    /// Without geometry: at least 1 while its track is active or lost, else at least 0. With geometry: the active tracks,
-    /// exactly; but "at least" (and at least 1) while a track of the zone is lost (gone, or there and still), and where
-    /// as many were seen as can be told apart. People who never moved since the daemon started are not counted.
+    /// The active tracks, and at least 1 while a track of the zone is lost: that person is gone, or there and still. With
+    /// somebody there it is always "at least", since two people near each other look like one (see
+    /// `docs/tracking.md`). Nobody is "at least 0" without geometry; with geometry it is exact: nobody has moved for
+    /// `terminate_after_s`. People who have not moved for longer, or never, are not counted.
     pub fn count(&self, zone: usize) -> Option<PeopleCount> {
         if self.silent_s.get(zone).is_none_or(|s| *s > self.settings.outage_freeze_s) {
             return None;
@@ -162,11 +163,12 @@ impl Tracker {
         };
         let (active, lost) = (here(Lifecycle::Active), here(Lifecycle::Lost));
         let people = if lost > 0 { active.max(1) } else { active };
-        let exact = self.tells_people_apart(zone) && lost == 0 && active < self.settings.max_detections;
-        Some(PeopleCount { people, at_least: !exact })
+        let moves = self.moving[zone] == Some(true);
+        Some(PeopleCount { people, at_least: people > 0 || moves || !self.tells_people_apart(zone) })
     }
 
-    /// Whether the links of a zone cross so that people in it can be told apart, and enough of them speak.
+    /// Whether the links of a zone cross so that people far enough apart can be told from each other, and enough of them
+    /// speak.
     pub fn tells_people_apart(&self, zone: usize) -> bool {
         self.area_of.get(zone).copied().flatten().is_some_and(|a| !self.areas[a].blind(&self.settings))
     }
@@ -181,19 +183,6 @@ impl Tracker {
             kept.clear();
             kept.extend_from_slice(embedding);
         }
-    }
-
-    #[doc(hidden)]
-    pub fn debug_detections(&self) -> Vec<String> {
-        self.areas
-            .iter()
-            .flat_map(|a| {
-                a.image
-                    .detections
-                    .iter()
-                    .map(|d| format!("{:.1},{:.1} x{:.2}", d.position_m[0], d.position_m[1], d.strength))
-            })
-            .collect()
     }
 
     /// Figures.
@@ -550,3 +539,6 @@ fn share(said: impl Iterator<Item = (usize, f64)>, out: &mut Vec<LinkShare>) {
         s.share = if sum > 0.0 { (f64::from(s.share) / sum) as f32 } else { equal as f32 };
     }
 }
+
+#[cfg(test)]
+mod tests;

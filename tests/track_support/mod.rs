@@ -64,8 +64,8 @@ impl Scene {
         LinkPlace { zones: vec![0], ends_m: sender.map(|s| [floor(board), floor(s)]) }
     }
 
-    /// Runs the tracker over the scene.
-    pub fn track(&self, settings: &Settings, geometry: bool) -> Outcome {
+    /// Runs the tracker over the scene; judged is what comes after `from_s` seconds.
+    pub fn track(&self, settings: &Settings, geometry: bool, from_s: f64) -> Outcome {
         let mut tracker = Tracker::new(settings.clone(), 1);
         let mut score = TrackingScore::new(1.0);
         let mut outcome = Outcome::default();
@@ -84,6 +84,9 @@ impl Scene {
             let active = tracker.tracks().iter().filter(|t| t.lifecycle == Lifecycle::Active);
             let places: Vec<_> = active.filter_map(|t| Some((t.id.0, t.placement?.position_m))).collect();
             let count = tracker.count(0);
+            if tick.at.secs_since(self.ticks[0].at) < from_s {
+                continue;
+            }
             score.tick(&tick.people, &places, count.map(|c| usize::from(c.people)));
             if let Some(count) = count {
                 let people = tick.people.len() as u16;
