@@ -7,8 +7,9 @@ use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
 use std::mem::MaybeUninit;
 
+use super::first_lanes;
 use super::rows::{F16, F32, Format, Q4, Q8};
-use super::{exp2, first_lanes};
+use super::softmax::{Softmax, exp2, exponentials, fold, most_of_query, sum_folded, sum_of_query};
 use crate::kernel::chunk::{self, Chunk, ROWS};
 use crate::kernel::rows::Segment;
 
@@ -75,15 +76,6 @@ struct Task<'a> {
     segments: &'a [Segment<'a>],
     /// In units of log 2.
     scale: f32,
-}
-
-/// Running state of the softmax; lanes that belong to the same query hold the same.
-#[derive(Clone, Copy)]
-struct Softmax {
-    most: __m256,
-    sum: __m256,
-    /// Sum of all scores, for the only question whether all of them are finite.
-    all: __m256,
 }
 
 #[repr(align(64))]
@@ -453,77 +445,4 @@ impl Task<'_> {
             }
         }
     }
-}
-
-/// Scores become exponentials, in place; adds them to the sums. Four vectors go side by side: one chain of the polynomial
-/// alone would wait for itself.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Softmax {
-    let mut at = 0;
-    // SAFETY: `count` scores and room for 32 more, which become as good as nothing (but finite).
-    unsafe {
-        for i in 0..4 {
-            _mm256_storeu_ps(scores.add(count + 8 * i), _mm256_set1_ps(-1e30));
-        }
-        while at < count {
-            let score: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(scores.add(at + 8 * i)));
-            let weight = exp2(score.map(|s| _mm256_sub_ps(s, soft.most)));
-            for (i, weight) in weight.into_iter().enumerate() {
-                _mm256_storeu_ps(scores.add(at + 8 * i), weight);
-            }
-            let total = |v: [__m256; 4]| _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
-            soft.all = _mm256_add_ps(soft.all, total(score));
-            soft.sum = _mm256_add_ps(soft.sum, total(weight));
-            at += 32;
-        }
-    }
-    soft
-}
-
-/// Halves of lanes are added, two neighbouring vectors to one: a0+a2 a1+a3 b0+b2 b1+b3 in both halves. Blends run on more
-/// ports than shuffles, so that half of it is a blend.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn fold(v: [__m256; 8]) -> [__m256; 4] {
-    std::array::from_fn(|i| {
-        let (a, b) = (v[2 * i], v[2 * i + 1]);
-        _mm256_add_ps(_mm256_blend_ps::<0xCC>(a, b), _mm256_shuffle_ps::<0b01_00_11_10>(a, b))
-    })
-}
-
-/// The rest of the sums of eight vectors' lanes, as one vector.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn sum_folded(v: [__m256; 4]) -> __m256 {
-    let (low, high) = (_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    _mm256_add_ps(_mm256_blend_ps::<0xF0>(low, high), _mm256_permute2f128_ps::<0x21>(low, high))
-}
-
-/// The maximum of all lanes of a query, in all of them.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn most_of_query<const G: usize>(v: __m256) -> __m256 {
-    let mut v = _mm256_max_ps(v, _mm256_permute2f128_ps::<0x01>(v, v));
-    if G <= 2 {
-        v = _mm256_max_ps(v, _mm256_permute_ps::<0b01_00_11_10>(v));
-    }
-    if G == 1 {
-        v = _mm256_max_ps(v, _mm256_permute_ps::<0b10_11_00_01>(v));
-    }
-    v
-}
-
-/// The sum of all lanes of a query, in all of them.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn sum_of_query<const G: usize>(v: __m256) -> __m256 {
-    let mut v = _mm256_add_ps(v, _mm256_permute2f128_ps::<0x01>(v, v));
-    if G <= 2 {
-        v = _mm256_add_ps(v, _mm256_permute_ps::<0b01_00_11_10>(v));
-    }
-    if G == 1 {
-        v = _mm256_add_ps(v, _mm256_permute_ps::<0b10_11_00_01>(v));
-    }
-    v
 }
