@@ -5,9 +5,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use aetherd::event::{self, ZoneSettings};
+use aetherd::event::ZoneSettings;
 use aetherd::frame::{CsiFrame, Decoder, DecoderSettings, Item, Origin, Payload};
-use aetherd::pipeline::{Directory, Sensing};
+use aetherd::head::{self, HeadStage};
+use aetherd::pipeline::{Directory, Sensing, Setup};
 use aetherd::signal::{Settings, Signal, TICK_MICROS};
 use aetherd::simulate::{Scenario, Simulator};
 use aetherd::types::{Provenance, SensingTime};
@@ -84,8 +85,9 @@ fn pipeline(c: &mut Criterion) {
     group.bench_function("replay of 60 s at 100/s, datagrams to events", |b| {
         b.iter(|| {
             let directory = Directory::new(&[], &zones, Vec::new());
-            let settings = event::Settings::default();
-            let mut sensing = Sensing::new(Settings::default(), settings, &zones, directory, Provenance::Simulated);
+            let head = HeadStage::load(&head::Settings::default()).unwrap().unwrap();
+            let setup = Setup::of_zones(zones.to_vec(), directory, Provenance::Simulated);
+            let mut sensing = Sensing::new(setup).with_head(head);
             let mut decoder = Decoder::new(DecoderSettings::default());
             let mut ticks = 0u32;
             for (addr, at, bytes) in &datagrams {

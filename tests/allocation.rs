@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use aetherd::event::{self, ZoneSettings};
+use aetherd::event::ZoneSettings;
 use aetherd::frame::{Captured, Decoder, DecoderSettings, FrameStats, Item, LineHint, Origin, Payload};
-use aetherd::pipeline::{Directory, FrameQueue, Popped, Sensing};
+use aetherd::head::{self, HeadStage};
+use aetherd::pipeline::{Directory, FrameQueue, Popped, Sensing, Setup};
 use aetherd::simulate::{Scenario, Simulator};
 use aetherd::types::{NodeKey, Provenance, SensingTime};
 
@@ -35,8 +36,9 @@ fn a_frame_costs_no_allocation_after_the_first_seconds() {
     let inputs = inputs("house");
     let zones = [ZoneSettings { name: "Home".into(), ..ZoneSettings::default() }];
     let directory = Directory::new(&[], &zones, Vec::new());
-    let mut sensing =
-        Sensing::new(Default::default(), event::Settings::default(), &zones, directory, Provenance::Simulated);
+    let head = HeadStage::load(&head::Settings::default()).unwrap().unwrap();
+    let setup = Setup::of_zones(zones.to_vec(), directory, Provenance::Simulated);
+    let mut sensing = Sensing::new(setup).with_head(head);
     let mut decoder = Decoder::new(DecoderSettings::default());
     let mut stats = FrameStats::new(256);
     let queue = FrameQueue::new(64);

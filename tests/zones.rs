@@ -53,7 +53,7 @@ impl Scene {
                 change: None,
                 quiet: None,
             }];
-            self.zones.step(self.now, &features, &mut self.events);
+            self.zones.step(self.now, &features, &|_| None, &mut self.events);
         }
     }
 

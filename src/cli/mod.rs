@@ -5,10 +5,12 @@ mod decode;
 mod demo;
 mod discovery;
 mod evaluate;
+mod head;
 mod import;
 mod input;
 mod output;
 mod ports;
+mod printer;
 mod record;
 mod replay;
 mod run;
@@ -61,6 +63,9 @@ pub struct Common {
     /// Set one key, for example --set mqtt.host=10.0.0.2 (wins over file and environment; may be repeated)
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Attention kernel to use: auto (the best of this processor), scalar, neon or avx2
+    #[arg(long, global = true, value_name = "KERNEL", value_parser = ["auto", "scalar", "neon", "avx2"])]
+    kernel: Option<String>,
     /// More log (repeat for more)
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -90,6 +95,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Measure accuracy on labelled recordings
     Evaluate(evaluate::EvaluateArgs),
+    /// Weights of the temporal head: write untrained ones, describe a file
+    Head(head::HeadArgs),
     /// Emit frames of a simulated room in true wire formats, labelled as simulated
     Simulate(simulate::SimulateArgs),
     /// Show, send or remove what Home Assistant is told about us
@@ -110,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(&cli.common, &args),
         Command::Replay(args) => replay::run(&cli.common, &args),
         Command::Evaluate(args) => evaluate::run(&cli.common, &args),
+        Command::Head(args) => head::run(&cli.common, &args),
         Command::Simulate(args) => simulate::run(&cli.common, &args),
         Command::Discovery(args) => discovery::run(&cli.common, &args),
         Command::Demo(args) => demo::run(&cli.common, &args),
@@ -133,9 +141,15 @@ pub fn main() -> ExitCode {
 }
 
 impl Common {
+    /// Keys set by flags; the last one wins.
+    fn flags(&self) -> Vec<String> {
+        let kernel = self.kernel.iter().map(|k| format!("head.kernel={k}"));
+        self.set.iter().cloned().chain(kernel).collect()
+    }
+
     /// The configuration in force for this call.
     fn load(&self) -> Result<Loaded, Findings> {
-        config::load(self.config.as_deref(), std::env::vars(), &self.set)
+        config::load(self.config.as_deref(), std::env::vars(), &self.flags())
     }
 
     /// The configuration, with the log started as it says.

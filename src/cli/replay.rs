@@ -4,17 +4,15 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde::Serialize;
 
 use super::Common;
 use super::input::InputArgs;
-use super::output::Lines;
+use super::printer::Printer;
 use crate::config::Settings;
-use crate::event::{Draft, Event, EventDraft, Why, event_id};
 use crate::frame::recording::Reader;
 use crate::frame::{Decoder, Item};
-use crate::pipeline::{Directory, Sensing, TickView, rfc3339};
-use crate::signal::{NoVerdict, Verdict};
+use crate::head::HeadStage;
+use crate::pipeline::{Directory, Sensing, Setup};
 use crate::types::{Provenance, SensingTime};
 
 /// Arguments of `replay`.
@@ -87,23 +85,28 @@ pub(super) fn run(common: &Common, args: &ReplayArgs) -> anyhow::Result<u8> {
         }
         return super::run::replay_published(loaded, readers, args.speed);
     }
-    let mut out = Printer { out: Lines::stdout(), json: args.json, events: 0 };
+    let mut out = Printer::new(args.json);
     for file in &args.files {
         replay_one(&loaded.settings, args.input.open(file)?, args.speed, &mut out)?;
     }
-    out.out.flush()?;
+    out.flush()?;
     Ok(0)
 }
 
-fn fresh(settings: &Settings, provenance: Provenance) -> Sensing {
+fn fresh(settings: &Settings, provenance: Provenance) -> anyhow::Result<Sensing> {
     let zones = settings.zones();
-    let directory = Directory::new(&settings.node, &zones, settings.serial_ports());
-    Sensing::new(settings.signal.clone(), settings.occupancy.clone(), &zones, directory, provenance)
+    let directory =
+        Directory::new(&settings.node, &zones, settings.serial_ports()).with_transmitters(&settings.transmitter);
+    let sensing = Sensing::new(Setup::new(settings, zones, directory, provenance));
+    Ok(match HeadStage::load(&settings.head)? {
+        Some(head) => sensing.with_head(head),
+        None => sensing,
+    })
 }
 
 fn replay_one(settings: &Settings, mut reader: Reader, speed: Speed, out: &mut Printer) -> anyhow::Result<()> {
     let provenance = reader.provenance();
-    let mut sensing = fresh(settings, provenance);
+    let mut sensing = fresh(settings, provenance)?;
     let mut decoder = Decoder::new(settings.frames.decoder.clone());
     let mut pacer = Pacer::new(speed);
     let mut start = None;
@@ -113,13 +116,13 @@ fn replay_one(settings: &Settings, mut reader: Reader, speed: Speed, out: &mut P
         let (of, unit) = next?;
         if of != segment {
             segment = of;
-            sensing = fresh(settings, provenance);
+            sensing = fresh(settings, provenance)?;
             decoder = Decoder::new(settings.frames.decoder.clone());
             (pacer, start) = (Pacer::new(speed), None);
         }
         let wait = pacer.wait(unit.at());
         if !wait.is_zero() {
-            out.out.flush()?;
+            out.flush()?;
             std::thread::sleep(wait);
         }
         unit.decode(&mut decoder, &mut |_, item| {
@@ -137,159 +140,4 @@ fn replay_one(settings: &Settings, mut reader: Reader, speed: Speed, out: &mut P
         }
     }
     Ok(())
-}
-
-struct Printer {
-    out: Lines,
-    json: bool,
-    events: u64,
-}
-
-#[derive(Serialize)]
-struct Line<T: Serialize> {
-    t: String,
-    t_s: f64,
-    kind: &'static str,
-    #[serde(flatten)]
-    body: T,
-}
-
-#[derive(Serialize)]
-struct ZoneLine<'a> {
-    zone: &'a str,
-    occupied: Option<bool>,
-    moving: Option<bool>,
-    why: Option<Why>,
-    score: Option<f32>,
-    quality: f32,
-    source: Provenance,
-}
-
-#[derive(Serialize)]
-struct LinkLine {
-    node: String,
-    transmitter: Option<crate::types::MacAddr>,
-    layout: &'static str,
-    moving: Option<bool>,
-    no_verdict: Option<NoVerdict>,
-    score: Option<f32>,
-    rate_hz: f32,
-    coverage: f32,
-    rssi_dbm: Option<f32>,
-}
-
-impl Printer {
-    fn tick(&mut self, tick: &TickView<'_>, start: SensingTime) -> std::io::Result<()> {
-        let t_s = tick.at.secs_since(start);
-        for draft in tick.events {
-            self.events += 1;
-            let event = event_of(draft, self.events);
-            self.event(&event, t_s)?;
-        }
-        if self.json {
-            self.zones_and_links(tick, t_s)
-        } else if tick.changed {
-            self.changes(tick, t_s)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn event(&mut self, event: &Event, t_s: f64) -> std::io::Result<()> {
-        if self.json {
-            // Its `kind` says that this is an event; what happened is in `event`.
-            let mut body = serde_json::to_value(event).map_err(std::io::Error::from)?;
-            if let Some(map) = body.as_object_mut() {
-                let what = map.remove("kind").unwrap_or_default();
-                map.insert("event".to_owned(), what);
-            }
-            return self.out.json(&Line { t: event.at.clone(), t_s, kind: "event", body });
-        }
-        let score = event.cause.score.map_or(String::new(), |s| format!(", score {s:.2}"));
-        self.out.text(&format!(
-            "{t_s:9.2} s  {:<16} {:<14} ({}{score})",
-            event.zone,
-            event.kind.name(),
-            event.cause.why
-        ))
-    }
-
-    fn changes(&mut self, tick: &TickView<'_>, t_s: f64) -> std::io::Result<()> {
-        for z in tick.zones.states() {
-            let word = |b: Option<bool>, yes: &'static str, no: &'static str| match b {
-                Some(true) => yes,
-                Some(false) => no,
-                None => "unknown",
-            };
-            self.out.text(&format!(
-                "{t_s:9.2} s  {:<16} {:<9} {:<8} score {}",
-                z.zone,
-                word(z.occupied, "occupied", "empty"),
-                word(z.moving, "moving", "quiet"),
-                z.score.map_or("-".to_owned(), |s| format!("{s:.2}"))
-            ))?;
-        }
-        Ok(())
-    }
-
-    fn zones_and_links(&mut self, tick: &TickView<'_>, t_s: f64) -> std::io::Result<()> {
-        let t = rfc3339(tick.at, 0);
-        for z in tick.zones.states() {
-            let body = ZoneLine {
-                zone: &z.zone,
-                occupied: z.occupied,
-                moving: z.moving,
-                why: z.why,
-                score: z.score,
-                quality: z.quality,
-                source: z.source,
-            };
-            self.out.json(&Line { t: t.clone(), t_s, kind: "zone", body })?;
-        }
-        if (t_s / SECOND).fract() * SECOND < crate::signal::TICK_MICROS as f64 / 1e6 {
-            for l in tick.links {
-                let (moving, no_verdict) = match l.verdict {
-                    Verdict::Moving => (Some(true), None),
-                    Verdict::Still => (Some(false), None),
-                    Verdict::None(why) => (None, Some(why)),
-                };
-                let body = LinkLine {
-                    node: l.link.node.to_string(),
-                    transmitter: l.link.transmitter,
-                    layout: l.link.layout.name(),
-                    moving,
-                    no_verdict,
-                    score: l.score,
-                    rate_hz: l.rate_hz,
-                    coverage: l.coverage,
-                    rssi_dbm: l.rssi_dbm,
-                };
-                self.out.json(&Line { t: t.clone(), t_s, kind: "link", body })?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Links are written once in this many seconds, zones at every tick.
-const SECOND: f64 = 1.0;
-
-/// The event that the journal would make of a draft, with a sequence number of this replay.
-fn event_of(draft: &Draft, seq: u64) -> Event {
-    let draft = EventDraft {
-        zone: draft.zone.clone(),
-        kind: draft.kind,
-        time: draft.at,
-        at: rfc3339(draft.at, 0),
-        cause: draft.cause.clone(),
-        source: draft.source,
-    };
-    Event {
-        id: event_id(seq, draft.time),
-        zone: draft.zone,
-        kind: draft.kind,
-        at: draft.at,
-        cause: draft.cause,
-        source: draft.source,
-    }
 }

@@ -4,6 +4,9 @@ use super::finding::Severity;
 use super::settings::{Settings, VERSION};
 use crate::event::{HOLD_RANGE_S, SENSITIVITY_RANGE, slug};
 
+/// Places of boards and transmitters, metres from the origin of the plan.
+const FARTHEST_M: f64 = 1000.0;
+
 /// One thing wrong with the meaning of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -50,6 +53,7 @@ pub(super) fn check(settings: &Settings) -> Vec<Problem> {
     signal(settings, p);
     zones(settings, p);
     nodes(settings, p);
+    places(settings, p);
     sources(settings, p);
     if settings.mqtt.enabled
         && let Err(error) = settings.mqtt.check()
@@ -167,6 +171,35 @@ fn nodes(settings: &Settings, p: &mut Problems) {
                 &format!("{at}.name"),
                 format!("boards {} and {} both have the id `{}`", j + 1, i + 1, node.effective_id()),
                 "give one of them another name or an `id` of its own",
+            );
+        }
+    }
+}
+
+fn places(settings: &Settings, p: &mut Problems) {
+    let boards = settings.node.iter().enumerate().map(|(i, n)| (format!("node.{i}.position_m"), n.position_m));
+    let senders = settings
+        .transmitter
+        .iter()
+        .enumerate()
+        .map(|(i, t)| (format!("transmitter.{i}.position_m"), Some(t.position_m)));
+    for (path, place) in boards.chain(senders) {
+        if place.is_some_and(|xy| xy.iter().any(|v| !v.is_finite() || v.abs() > FARTHEST_M)) {
+            p.add(
+                Severity::Error,
+                &path,
+                format!("expected two numbers within {FARTHEST_M} m of the origin"),
+                "measure x and y in metres from a corner of your home",
+            );
+        }
+    }
+    for (i, sender) in settings.transmitter.iter().enumerate() {
+        if settings.transmitter[..i].iter().any(|t| t.mac == sender.mac) {
+            p.add(
+                Severity::Error,
+                &format!("transmitter.{i}.mac"),
+                "two transmitters with the same address",
+                "give each the address that its frames carry; only one may be without",
             );
         }
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{self, ZoneSettings};
-use crate::pipeline::NodeSettings;
-use crate::{frame, mqtt, signal, telemetry, web};
+use crate::pipeline::{NodeSettings, TransmitterSettings};
+use crate::{frame, head, mqtt, signal, telemetry, track, web};
 
 /// The version of the configuration format that this program reads.
 pub const VERSION: u32 = 1;
@@ -25,10 +25,16 @@ pub struct Settings {
     pub frames: frame::Settings,
     /// Motion detection.
     pub signal: signal::Settings,
+    /// Tracks.
+    pub track: track::Settings,
+    /// The temporal head and its caches.
+    pub head: head::Settings,
     /// Hold and dwell.
     pub occupancy: event::Settings,
     /// Boards with names; boards that are not listed work too.
     pub node: Vec<NodeSettings>,
+    /// Places of the stations whose packets the boards measure.
+    pub transmitter: Vec<TransmitterSettings>,
     /// Zones; without any there is one, "Home", that every board watches.
     pub zone: Vec<ZoneSettings>,
     /// The broker.
@@ -45,8 +51,11 @@ impl Default for Settings {
             log: telemetry::Settings::default(),
             frames: frame::Settings::default(),
             signal: signal::Settings::default(),
+            track: track::Settings::default(),
+            head: head::Settings::default(),
             occupancy: event::Settings::default(),
             node: Vec::new(),
+            transmitter: Vec::new(),
             zone: Vec::new(),
             mqtt: mqtt::Settings::default(),
             web: web::Settings::default(),

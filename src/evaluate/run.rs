@@ -7,10 +7,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::judge::{DEFAULT, Run, SENSITIVITIES, Tick};
 use super::manifest::{LeaveOneOut, Manifest, Options, Recording};
-use crate::event::{self, ZoneSettings};
+use crate::event::ZoneSettings;
 use crate::frame::recording::{self, RecordingError};
 use crate::frame::{Decoder, DecoderSettings, Item};
-use crate::pipeline::{Directory, Sensing};
+use crate::pipeline::{Directory, Sensing, Setup};
 use crate::signal;
 use crate::types::{Provenance, SensingTime};
 
@@ -115,7 +115,8 @@ fn one_zone(signal: &signal::Settings, sensitivity: f32) -> Sensing {
     let zones =
         [ZoneSettings { name: "recording".to_owned(), sensitivity: Some(sensitivity), ..ZoneSettings::default() }];
     let directory = Directory::new(&[], &zones, Vec::new());
-    Sensing::new(signal.clone(), event::Settings::default(), &zones, directory, Provenance::Recorded)
+    let setup = Setup::of_zones(zones.to_vec(), directory, Provenance::Recorded);
+    Sensing::new(Setup { signal: signal.clone(), ..setup })
 }
 
 /// Thins frames as the options say: to a lower rate, and by random loss.

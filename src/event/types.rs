@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::track::PeopleCount;
 use crate::types::{Provenance, SensingTime};
 
 /// What makes a zone count as occupied.
@@ -25,6 +26,8 @@ pub struct ZoneState {
     pub moving: Option<bool>,
     /// Evidence for `occupied`; `None` unless occupied.
     pub why: Option<Why>,
+    /// How many people; `None` while `occupied` is unknown.
+    pub people: Option<PeopleCount>,
     /// Largest motion score of the zone's links (1.0 = threshold); `None` without a verdict.
     pub score: Option<f32>,
     /// Share of the zone's links that have a verdict, times their coverage: 0 to 1.
@@ -45,6 +48,7 @@ impl ZoneState {
             occupied: None,
             moving: None,
             why: None,
+            people: None,
             score: None,
             quality: 0.0,
             available: false,

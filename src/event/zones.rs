@@ -1,6 +1,6 @@
 //! Occupied and moving, per zone.
 //!
-//! *In*: the link features of one tick, and which boards were heard. *Out*: zone states and drafts of events. *State*:
+//! *In*: the link features of one tick, which boards were heard, and how many people the tracks of a zone are. *Out*: zone states and drafts of events. *State*:
 //! per zone the last motion, the motion of the present visit, and what was said last. All times are sensing times;
 //! a jump of the wall clock changes nothing here.
 //!
@@ -15,6 +15,7 @@
 
 use crate::event::{Cause, Draft, EventKind, Settings, Why, ZoneSettings, ZoneState};
 use crate::signal::{LinkFeatures, TICK_MICROS, Verdict};
+use crate::track::PeopleCount;
 use crate::types::{NodeKey, Provenance, SensingTime};
 
 /// Seconds between ticks, for counting how long motion lasted.
@@ -127,13 +128,20 @@ impl Zones {
         self.zones.iter_mut().find(|z| z.state.zone == id).map(change).is_some()
     }
 
-    /// One tick. Drafts of events are appended to `events`; returns whether any state changed.
-    pub fn step(&mut self, now: SensingTime, links: &[LinkFeatures], events: &mut Vec<Draft>) -> bool {
+    /// One tick; `tracked` counts the people of a zone (by its index) that are followed. Drafts of events are appended to
+    /// `events`; returns whether any state changed.
+    pub fn step(
+        &mut self,
+        now: SensingTime,
+        links: &[LinkFeatures],
+        tracked: &dyn Fn(usize) -> Option<PeopleCount>,
+        events: &mut Vec<Draft>,
+    ) -> bool {
         let mut changed = false;
         for (index, zone) in self.zones.iter_mut().enumerate() {
             let members = &self.members;
             let mine = links.iter().filter(|l| members.contains(&(l.link.node, index)));
-            changed |= zone.step(&self.settings, now, mine, events);
+            changed |= zone.step(&self.settings, now, mine, tracked(index), events);
         }
         changed
     }
@@ -191,9 +199,11 @@ impl Zone {
         settings: &Settings,
         now: SensingTime,
         links: impl Iterator<Item = &'a LinkFeatures>,
+        tracked: Option<PeopleCount>,
         events: &mut Vec<Draft>,
     ) -> bool {
         let fused = Fused::of(links);
+        let people = self.state.people;
         let (occupied, moving) = (self.state.occupied, self.state.moving);
         let (why, available) = (self.state.why, self.state.available);
 
@@ -207,6 +217,7 @@ impl Zone {
             self.visit_motion_s += TICK_S;
         }
         self.decide_occupancy(settings, now, &fused);
+        self.state.people = self.state.occupied.map(|occupied| people_in(occupied, tracked));
         self.tell(settings, now, &fused, events);
 
         if self.state.occupied != occupied {
@@ -215,6 +226,7 @@ impl Zone {
         self.state.occupied != occupied
             || self.state.moving != moving
             || self.state.why != why
+            || self.state.people != people
             || self.state.available != available
     }
 
@@ -265,6 +277,15 @@ impl Zone {
             }
             _ => {}
         }
+    }
+}
+
+/// Occupancy knows of people that are not followed (who stands still leaves no track), so it sets the least.
+fn people_in(occupied: bool, tracked: Option<PeopleCount>) -> PeopleCount {
+    match tracked {
+        _ if !occupied => PeopleCount { people: 0, at_least: false },
+        Some(count) if count.people > 0 => count,
+        _ => PeopleCount { people: 1, at_least: true },
     }
 }
 

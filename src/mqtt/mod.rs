@@ -38,5 +38,5 @@ pub use connection::{MqttHandle, spawn};
 pub use manual::{ManualError, clear_discovery, probe, publish_discovery};
 pub use observe::observe;
 pub use settings::{PASSWORD_CREDENTIAL, Secret, Settings, SettingsError};
-pub use snapshot::{NodeView, Snapshot, ZoneView};
+pub use snapshot::{HeadView, NodeView, Snapshot, TrackView, ZoneView};
 pub use status::MqttStatus;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{NodeView, Snapshot, ZoneView};
+use super::{NodeView, Snapshot, TrackView, ZoneView};
 use crate::event::Event;
 
 /// `ON`, `OFF`, or null.
@@ -37,6 +37,8 @@ pub fn zone_state(zone: &ZoneView) -> Value {
         "occupied": on_off(state.occupied),
         "motion": on_off(state.moving),
         "why": state.why,
+        "people": state.people.map(|c| c.people),
+        "people_at_least": state.people.map(|c| c.at_least),
         "score": rounded(state.score, 2),
         "quality": rounded(Some(state.quality), 2),
         "since": zone.since,
@@ -75,6 +77,23 @@ pub fn node_state(node: &NodeView, snapshot: &Snapshot) -> Value {
     })
 }
 
+/// `tracks`: whoever is followed now, with a position where the links can tell one.
+pub fn tracks(snapshot: &Snapshot) -> Value {
+    let metres = |v: f64| rounded(Some(v as f32), 2);
+    let track = |t: &TrackView| {
+        json!({
+            "id": t.id,
+            "zone": t.zone,
+            "state": t.state,
+            "age_s": rounded(Some(t.age_s), 1),
+            "position_m": t.placement.map(|p| p.position_m.map(metres)),
+            "velocity_m_s": t.placement.map(|p| p.velocity_m_s.map(metres)),
+            "sigma_m": t.placement.map(|p| metres(p.sigma_m)),
+        })
+    };
+    json!({ "tracks": snapshot.tracks.iter().map(track).collect::<Vec<_>>(), "source": snapshot.source })
+}
+
 /// `health`.
 pub fn health(snapshot: &Snapshot) -> Value {
     json!({
@@ -85,6 +104,11 @@ pub fn health(snapshot: &Snapshot) -> Value {
         "frames_dropped": snapshot.frames_dropped,
         "unknown_input": snapshot.strangers.iter().map(|(_, n)| n).sum::<u64>(),
         "events_waiting": snapshot.events_waiting,
+        "kernel": snapshot.head.as_ref().map(|h| &h.kernel),
+        "head_weights": snapshot.head.as_ref().map(|h| &h.weights),
+        "head_trained": snapshot.head.as_ref().map(|h| h.trained),
+        "cache_bytes": snapshot.head.as_ref().map(|h| h.active_bytes + h.lost_bytes),
+        "tokens": snapshot.head.as_ref().map(|h| h.tokens),
         "faults": snapshot.faults,
         "source": snapshot.source,
     })
@@ -106,6 +130,7 @@ mod tests {
                 occupied: None,
                 moving: None,
                 why: None,
+                people: None,
                 score: None,
                 quality: f32::NAN,
                 available: true,
@@ -115,10 +140,12 @@ mod tests {
             since: None,
             hold_s: 30.0,
             sensitivity: 1.0,
+            tells_people_apart: false,
         };
         assert_eq!(
             zone_state(&zone),
-            json!({"occupied": null, "motion": null, "why": null, "score": null, "quality": null, "since": null,
+            json!({"occupied": null, "motion": null, "why": null, "people": null,
+                   "people_at_least": null, "score": null, "quality": null, "since": null,
                    "source": "simulated"})
         );
         zone.state.occupied = Some(true);

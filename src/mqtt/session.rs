@@ -297,9 +297,11 @@ impl<'a> Session<'a> {
         }
         let now_ms = self.now_ms();
         if let Some((topic, payload)) = self.worker.throttle.take_due(now_ms) {
+            let fleeting = topic == self.worker.topics.tracks();
             let diagnostic =
                 topic == self.worker.topics.health() || topic.contains("/node/") && topic.ends_with("/state");
-            return Some((Token::Plain, Message { topic, payload, acknowledged: !diagnostic, retain: true }));
+            let acknowledged = !diagnostic && !fleeting;
+            return Some((Token::Plain, Message { topic, payload, acknowledged, retain: !fleeting }));
         }
         if self.events_in_flight < EVENT_WINDOW {
             return self.next_event();

@@ -83,6 +83,8 @@ pub struct Settings {
     pub score_interval_ms: u64,
     /// Interval of diagnostics (node states, health), milliseconds.
     pub diagnostics_interval_ms: u64,
+    /// Publish where people are on `<base>/<instance>/tracks`, once a second at most and not retained.
+    pub publish_tracks: bool,
     /// A node that was not seen for this many days is removed from Home Assistant.
     pub forget_node_days: u32,
 }
@@ -118,6 +120,7 @@ impl Default for Settings {
             clear_delay_ms: 5_000,
             score_interval_ms: 10_000,
             diagnostics_interval_ms: 60_000,
+            publish_tracks: false,
             forget_node_days: 7,
         }
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::ZoneState;
+use crate::track::{Lifecycle, Placement};
 use crate::types::{MacAddr, Provenance};
 
 /// One zone with its names and settings.
@@ -20,6 +21,8 @@ pub struct ZoneView {
     pub hold_s: f32,
     /// Sensitivity in force.
     pub sensitivity: f32,
+    /// The links of the zone cross often enough to tell people apart; otherwise a count is "at least".
+    pub tells_people_apart: bool,
 }
 
 /// One board.
@@ -53,6 +56,54 @@ pub struct NodeView {
     pub last_seen: Option<String>,
 }
 
+/// One person that is followed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrackView {
+    /// Number of the track since start. Never a label of a metric.
+    pub id: u64,
+    /// Zone id.
+    pub zone: String,
+    /// Where it is in its life.
+    pub state: Lifecycle,
+    /// Seconds since it was first seen.
+    pub age_s: f32,
+    /// Seconds since it was last seen.
+    pub unseen_s: f32,
+    /// Place in the plan, where the links can tell.
+    pub placement: Option<Placement>,
+    /// Tokens it has streamed through the temporal head.
+    pub tokens: u64,
+    /// Bytes of its key/value cache, all layers; 0 while it has none.
+    pub cache_bytes: u64,
+}
+
+/// The temporal head and the memory of its caches.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HeadView {
+    /// Kernel in use, with the features of the processor it uses.
+    pub kernel: String,
+    /// Which weights, in words; says so where they are untrained.
+    pub weights: String,
+    /// False: no identity and no activity is derived from them.
+    pub trained: bool,
+    /// How caches forget: pattern, precision and policy.
+    pub policy: String,
+    /// Bytes of caches by the state of their tracks.
+    pub active_bytes: u64,
+    /// Of lost tracks.
+    pub lost_bytes: u64,
+    /// Kept for the next tracks.
+    pub spare_bytes: u64,
+    /// Limit for all of them.
+    pub budget_bytes: u64,
+    /// Caches of lost tracks given up for the budget, since start.
+    pub evicted: u64,
+    /// Tracks that got no cache, since start.
+    pub refused: u64,
+    /// Tokens streamed since start.
+    pub tokens: u64,
+}
+
 /// Everything published as state, at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -60,6 +111,10 @@ pub struct Snapshot {
     pub zones: Vec<ZoneView>,
     /// Boards in the order of their ids.
     pub nodes: Vec<NodeView>,
+    /// People that are followed, oldest first.
+    pub tracks: Vec<TrackView>,
+    /// The temporal head; `None` where it is switched off.
+    pub head: Option<HeadView>,
     /// Things that are wrong and want the user's attention, one sentence with the cure each. Empty when all is well.
     pub faults: Vec<String>,
     /// Program version.

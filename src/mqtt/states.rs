@@ -12,6 +12,8 @@ use super::topics::Topics;
 const SCORE_DEAD_BAND: f64 = 0.1;
 /// A smaller change is sent after this many minimum intervals.
 const SCORE_DELAY_FACTOR: u64 = 6;
+/// Positions are sent this often at most, milliseconds.
+const TRACKS_INTERVAL_MS: u64 = 1_000;
 
 /// Makes the throttle hold exactly the topics of the snapshot. `absent` are availability topics of devices that the
 /// snapshot lacks and that are still announced: they are offline.
@@ -50,8 +52,13 @@ pub(super) fn offer_all(
         let slow = ["rate_hz", "loss", "rssi_dbm", "noise_dbm", "frames", "rejected", "rejects", "last_seen"];
         offer(topics.node_state(&node.id), split(&state, &slow, diagnostics));
     }
-    let slow = ["uptime_s", "memory_bytes", "frames_dropped", "events_waiting"];
+    let slow = ["uptime_s", "memory_bytes", "frames_dropped", "events_waiting", "cache_bytes", "tokens"];
     offer(topics.health(), split(&payload::health(snapshot), &slow, diagnostics));
+    if settings.publish_tracks {
+        let rule = Rule { min_interval_ms: TRACKS_INTERVAL_MS, dead_band: 0.0, max_delay_ms: TRACKS_INTERVAL_MS };
+        let body = payload::tracks(snapshot).to_string();
+        offer(topics.tracks(), Offer { body, urgent: String::new(), slow: Vec::new(), rule });
+    }
     for topic in absent {
         offer(topic.clone(), Offer::on_change(payload::availability(false)));
     }
@@ -77,13 +84,14 @@ fn split(body: &Value, slow: &[&str], rule: Rule) -> Offer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
     version: String,
-    zones: Vec<(String, String, Option<String>)>,
+    zones: Vec<(String, String, Option<String>, bool)>,
     nodes: Vec<(String, String, Option<crate::types::MacAddr>, Option<String>)>,
 }
 
 impl Shape {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let zones = snapshot.zones.iter().map(|z| (z.state.zone.clone(), z.name.clone(), z.area.clone())).collect();
+        let zone = |z: &super::ZoneView| (z.state.zone.clone(), z.name.clone(), z.area.clone(), z.tells_people_apart);
+        let zones = snapshot.zones.iter().map(zone).collect();
         let nodes = snapshot.nodes.iter().map(|n| (n.id.clone(), n.name.clone(), n.mac, n.chip.clone())).collect();
         Self { version: snapshot.version.clone(), zones, nodes }
     }

@@ -112,6 +112,11 @@ impl Topics {
         format!("{}/health", self.root)
     }
 
+    /// Positions of the people that are followed; not retained, off by default.
+    pub fn tracks(&self) -> String {
+        format!("{}/tracks", self.root)
+    }
+
     /// `online`/`offline` of a zone.
     pub fn zone_availability(&self, zone: &str) -> String {
         format!("{}/zone/{zone}/availability", self.root)

@@ -11,6 +11,7 @@ use crate::event::{Journal, Request};
 use crate::frame::SensingClock;
 use crate::mqtt::{self, Snapshot};
 use crate::pipeline::nodes::Directory;
+use crate::pipeline::sensing::Setup;
 use crate::pipeline::snapshot::{Composer, Moment};
 use crate::pipeline::thread;
 use crate::pipeline::tuning::{Tuning, ZoneTuning};
@@ -46,6 +47,8 @@ pub(super) struct Control {
     pub(super) running: Settings,
     /// Events that found the journal's queue full.
     pub(super) lost_events: Arc<AtomicU64>,
+    /// Why there is no temporal head, though one is configured.
+    pub(super) head_fault: Option<String>,
     pub(super) reload_fault: Option<String>,
     pub(super) stopped: watch::Receiver<bool>,
 }
@@ -114,6 +117,7 @@ impl Control {
         let mut faults: Vec<String> = Vec::new();
         faults.extend(self.mqtt_status.as_ref().and_then(|read| read().fault));
         faults.extend(self.journal.status().fault);
+        faults.extend(self.head_fault.clone());
         faults.extend(self.reload_fault.clone());
         let lost = self.lost_events.load(Ordering::Relaxed);
         if lost > 0 {
@@ -190,6 +194,7 @@ impl Control {
         let restart: Vec<&'static str> = [
             ("frames", old.frames != new.frames),
             ("signal", old.signal != new.signal),
+            ("head", old.head != new.head),
             ("mqtt", old.mqtt != new.mqtt),
             ("web", old.web != new.web),
             ("state_dir", old.state_dir != new.state_dir),
@@ -200,10 +205,10 @@ impl Control {
         .collect();
         telemetry::set_level(new.log.level);
         let zones = self.tuning.apply(&new.zones());
-        let directory = Directory::new(&new.node, &zones, old.serial_ports());
+        let directory = Directory::new(&new.node, &zones, old.serial_ports()).with_transmitters(&new.transmitter);
         self.composer.rename(directory.clone(), zones.clone());
         let source = self.composer.source;
-        self.tell(thread::Control::Reconfigure(Box::new((new.occupancy.clone(), zones, directory, source))))?;
+        self.tell(thread::Control::Reconfigure(Box::new(Setup::new(&new, zones, directory, source))))?;
         if restart.is_empty() {
             tracing::info!("configuration reloaded");
         } else {

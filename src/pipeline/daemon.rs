@@ -18,12 +18,13 @@ use crate::event::{
     DraftSender, Event, EventDraft, EventKind, Journal, JournalError, JournalSettings, spawn_journal_thread,
 };
 use crate::frame::{FrameStats, SensingClock, udp};
+use crate::head::HeadStage;
 use crate::mqtt::{self, MqttHandle, Snapshot};
 use crate::pipeline::control::{Control, Reload};
 use crate::pipeline::intake::Intake;
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::queue::FrameQueue;
-use crate::pipeline::sensing::Sensing;
+use crate::pipeline::sensing::{Sensing, Setup};
 use crate::pipeline::snapshot::Composer;
 use crate::pipeline::sources;
 use crate::pipeline::thread::{self, TimeBase, Wiring};
@@ -144,7 +145,8 @@ impl Daemon {
         };
         let tuning = Tuning::load(&state_dir);
         let zones = tuning.apply(&settings.zones());
-        let directory = Directory::new(&settings.node, &zones, settings.serial_ports());
+        let directory =
+            Directory::new(&settings.node, &zones, settings.serial_ports()).with_transmitters(&settings.transmitter);
         let queue = Arc::new(FrameQueue::new(FRAME_QUEUE));
         let stats = Arc::new(Mutex::new(FrameStats::new(settings.frames.decoder.max_nodes)));
         let board = Arc::new(Board::default());
@@ -175,8 +177,20 @@ impl Daemon {
         };
 
         let (to_sensing, control) = std_mpsc::channel();
-        let mut sensing =
-            Sensing::new(settings.signal.clone(), settings.occupancy.clone(), &zones, directory.clone(), source);
+        let mut sensing = Sensing::new(Setup::new(settings, zones.clone(), directory.clone(), source));
+        let (head_info, head_fault) = match HeadStage::load(&settings.head) {
+            Ok(Some(head)) => {
+                let info = head.info().clone();
+                tracing::info!(kernel = info.kernel, weights = info.weights, cache = info.policy, "temporal head");
+                sensing = sensing.with_head(head);
+                (Some(info), None)
+            }
+            Ok(None) => (None, None),
+            Err(error) => {
+                tracing::error!(%error, "no temporal head; people are counted without it");
+                (None, Some(format!("no temporal head, people are counted without it: {error}")))
+            }
+        };
         let before: Vec<Event> = journal.last(RESUME_EVENTS).into_iter().map(|r| r.event).collect();
         sensing.resume(&before);
         let wiring = Wiring {
@@ -216,6 +230,7 @@ impl Daemon {
         let now = rfc3339(clock.now(), clock.wall_offset_micros());
         let mut composer = Composer::new(stats, board.clone(), queue.clone(), directory, zones, source, now);
         composer.sockets = sockets;
+        composer.head = head_info;
         let mqtt_status = mqtt.as_ref().map(|m| m.status_reader());
         if settings.web.enabled {
             let reader = mqtt_status.clone();
@@ -255,6 +270,7 @@ impl Daemon {
             reload,
             running: settings.clone(),
             lost_events,
+            head_fault,
             reload_fault: None,
             stopped,
         };

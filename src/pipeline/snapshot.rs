@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use crate::event::ZoneSettings;
 use crate::frame::udp::UdpCounters;
 use crate::frame::{FrameStats, NodeStats, Other, Reject};
-use crate::mqtt::{NodeView, Snapshot, ZoneView};
+use crate::head::HeadInfo;
+use crate::mqtt::{HeadView, NodeView, Snapshot, TrackView, ZoneView};
 use crate::pipeline::nodes::Directory;
 use crate::pipeline::queue::FrameQueue;
 use crate::pipeline::view::Board;
@@ -31,6 +32,8 @@ pub(super) struct Composer {
     queue: Arc<FrameQueue>,
     /// Counters of the sockets, for what the list of allowed senders refuses; none in a replay.
     pub(super) sockets: Vec<Arc<UdpCounters>>,
+    /// The temporal head in words; `None` without one.
+    pub(super) head: Option<HeadInfo>,
     directory: Directory,
     zones: Vec<ZoneSettings>,
     /// Where the frames come from.
@@ -76,7 +79,19 @@ impl Composer {
         started: String,
     ) -> Self {
         let (marks, warned_ids) = (Vec::new(), Vec::new());
-        Self { stats, board, queue, sockets: Vec::new(), directory, zones, source, started, marks, warned_ids }
+        Self {
+            stats,
+            board,
+            queue,
+            sockets: Vec::new(),
+            head: None,
+            directory,
+            zones,
+            source,
+            started,
+            marks,
+            warned_ids,
+        }
     }
 
     /// New names and zones.
@@ -96,6 +111,30 @@ impl Composer {
         self.stats.lock().expect("no holder panics").forget_silent(limit);
         self.warn_shared_ids();
         let view = self.board.read();
+        let tracks = view.tracks.iter().map(|t| TrackView {
+            id: t.id,
+            zone: view.zones.get(usize::from(t.zone)).map(|z| z.state.zone.clone()).unwrap_or_default(),
+            state: t.lifecycle,
+            age_s: view.at.secs_since(t.born) as f32,
+            unseen_s: view.at.secs_since(t.seen) as f32,
+            placement: t.placement,
+            tokens: t.tokens,
+            cache_bytes: t.cache_bytes,
+        });
+        let tracks = tracks.collect();
+        let head = self.head.as_ref().zip(view.head).map(|(info, stats)| HeadView {
+            kernel: info.kernel.clone(),
+            weights: info.weights.clone(),
+            trained: info.trained,
+            policy: info.policy.clone(),
+            active_bytes: stats.active_bytes,
+            lost_bytes: stats.lost_bytes,
+            spare_bytes: stats.spare_bytes,
+            budget_bytes: stats.budget_bytes,
+            evicted: stats.evicted,
+            refused: stats.refused,
+            tokens: stats.tokens,
+        });
         let zones = view.zones.into_iter().map(|z| {
             let configured = self.zones.iter().find(|c| c.effective_id() == z.state.zone);
             ZoneView {
@@ -104,12 +143,15 @@ impl Composer {
                 since: z.state.since.map(|t| rfc3339(t, moment.wall_offset)),
                 hold_s: z.hold_s,
                 sensitivity: z.sensitivity,
+                tells_people_apart: z.tells_people_apart,
                 state: z.state,
             }
         });
         Snapshot {
             zones: zones.collect(),
             nodes: self.nodes(&moment),
+            tracks,
+            head,
             faults: moment.faults,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),

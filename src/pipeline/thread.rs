@@ -7,14 +7,13 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::event::{self, Draft, ZoneSettings};
+use crate::event::Draft;
 use crate::frame::{CsiFrame, SensingClock};
-use crate::pipeline::nodes::Directory;
 use crate::pipeline::queue::{FrameQueue, Popped};
-use crate::pipeline::sensing::{Sensing, TickView};
+use crate::pipeline::sensing::{Sensing, Setup, TickView};
 use crate::pipeline::view::Board;
 use crate::telemetry::Heartbeat;
-use crate::types::{NodeKey, Provenance, SensingTime};
+use crate::types::{NodeKey, SensingTime};
 
 /// How time passes while no frame comes.
 #[derive(Debug, Clone)]
@@ -28,8 +27,8 @@ pub(super) enum TimeBase {
 /// Changes while running.
 #[derive(Debug)]
 pub(super) enum Control {
-    /// New zones, names and occupancy settings.
-    Reconfigure(Box<(event::Settings, Vec<ZoneSettings>, Directory, Provenance)>),
+    /// New zones, names, tracking and occupancy settings.
+    Reconfigure(Box<Setup>),
     /// Hold time of a zone, seconds.
     SetHold(String, f32),
     /// Sensitivity of a zone.
@@ -71,13 +70,13 @@ pub(super) fn spawn(
         let mut slot = CsiFrame::empty(NodeKey::Serial { port: 0 });
         let mut last_shown = SensingTime(i64::MIN);
         let board = wiring.board.clone();
-        board.show(None, sensing.zones(), true);
+        board.show(None, sensing.shown(), true);
         let mut on_tick = move |tick: &TickView<'_>| {
             if !tick.events.is_empty() {
                 on_events(tick.events);
             }
             if tick.changed || tick.at.0.saturating_sub(last_shown.0) >= SHOW_EVERY_MICROS {
-                board.show(Some(tick.at), tick.zones, tick.changed);
+                board.show(Some(tick.at), tick.shown(), tick.changed);
                 last_shown = tick.at;
             }
         };
@@ -85,7 +84,7 @@ pub(super) fn spawn(
             wiring.heartbeat.beat();
             while let Ok(change) = wiring.control.try_recv() {
                 apply(&mut sensing, change);
-                wiring.board.show(None, sensing.zones(), true);
+                wiring.board.show(None, sensing.shown(), true);
             }
             match wiring.queue.pop(&mut slot, PATIENCE) {
                 Popped::Frame => {
@@ -102,16 +101,13 @@ pub(super) fn spawn(
                 Popped::Closed => break,
             }
         }
-        wiring.board.show(None, sensing.zones(), true);
+        wiring.board.show(None, sensing.shown(), true);
     })
 }
 
 fn apply(sensing: &mut Sensing, change: Control) {
     match change {
-        Control::Reconfigure(new) => {
-            let (occupancy, zones, directory, source) = *new;
-            sensing.reconfigure(occupancy, &zones, directory, source);
-        }
+        Control::Reconfigure(new) => sensing.reconfigure(*new),
         Control::SetHold(zone, seconds) => {
             if !sensing.set_hold(&zone, seconds) {
                 tracing::warn!(zone, "hold time for a zone that is not configured");

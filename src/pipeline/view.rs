@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::event::{ZoneState, Zones};
+use crate::head::{HeadStage, HeadStats};
+use crate::track::{Lifecycle, Placement, Tracker};
 use crate::types::SensingTime;
 
 /// One zone as the sensing thread has it.
@@ -16,6 +18,21 @@ pub(super) struct ZoneNow {
     pub hold_s: f32,
     /// Sensitivity in force.
     pub sensitivity: f32,
+    /// The links of the zone tell people apart.
+    pub tells_people_apart: bool,
+}
+
+/// One track as the sensing thread has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TrackNow {
+    pub id: u64,
+    pub zone: u16,
+    pub lifecycle: Lifecycle,
+    pub born: SensingTime,
+    pub seen: SensingTime,
+    pub placement: Option<Placement>,
+    pub tokens: u64,
+    pub cache_bytes: u64,
 }
 
 /// Everything shown at one moment.
@@ -23,8 +40,20 @@ pub(super) struct ZoneNow {
 pub(super) struct View {
     /// Zones in the order of the configuration.
     pub zones: Vec<ZoneNow>,
+    /// People that are followed, oldest first.
+    pub tracks: Vec<TrackNow>,
+    /// Numbers of the temporal head.
+    pub head: Option<HeadStats>,
     /// The last tick.
     pub at: SensingTime,
+}
+
+/// The stages whose state is shown.
+#[derive(Clone, Copy)]
+pub(super) struct Shown<'a> {
+    pub zones: &'a Zones,
+    pub tracker: &'a Tracker,
+    pub head: Option<&'a HeadStage>,
 }
 
 /// The place where it is shown.
@@ -35,10 +64,26 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Shows the zones as of `at` (`None`: the time shown stays). Reuses what is there, so that an unchanged set of
+    /// Shows the stages as of `at` (`None`: the time shown stays). Reuses what is there, so that an unchanged set of
     /// zones allocates nothing.
-    pub(super) fn show(&self, at: Option<SensingTime>, zones: &Zones, wake: bool) {
+    pub(super) fn show(&self, at: Option<SensingTime>, shown: Shown<'_>, wake: bool) {
+        let Shown { zones, tracker, head } = shown;
         let mut view = self.view.lock().expect("no holder panics");
+        view.head = head.map(HeadStage::stats);
+        view.tracks.clear();
+        view.tracks.extend(tracker.tracks().iter().map(|t| {
+            let cached = head.and_then(|h| h.cached(t.id)).unwrap_or_default();
+            TrackNow {
+                id: t.id.0,
+                zone: t.zone,
+                lifecycle: t.lifecycle,
+                born: t.born,
+                seen: t.seen,
+                placement: t.placement,
+                tokens: cached.tokens,
+                cache_bytes: cached.bytes,
+            }
+        }));
         view.at = at.unwrap_or(view.at);
         let tuning = |i| zones.tuning(i).unwrap_or((0.0, 1.0));
         if view.zones.len() == zones.states().len() {
@@ -49,12 +94,14 @@ impl Board {
                 let zone = std::mem::take(&mut old.state.zone);
                 old.state = ZoneState { zone, ..*new };
                 (old.hold_s, old.sensitivity) = tuning(i);
+                old.tells_people_apart = tracker.tells_people_apart(i);
             }
         } else {
             view.zones.clear();
             view.zones.extend(zones.states().enumerate().map(|(i, state)| {
                 let (hold_s, sensitivity) = tuning(i);
-                ZoneNow { state: state.clone(), hold_s, sensitivity }
+                let tells_people_apart = tracker.tells_people_apart(i);
+                ZoneNow { state: state.clone(), hold_s, sensitivity, tells_people_apart }
             }));
         }
         drop(view);

@@ -57,3 +57,16 @@ pub struct LinkFeatures {
     /// Mean received signal strength over the window, where the format carries it.
     pub rssi_dbm: Option<f32>,
 }
+
+/// Lags of [`LinkChange`], seconds.
+pub const CHANGE_LAGS_S: [f64; 4] = [0.05, 0.1, 0.2, 0.4];
+/// Smooth components of the profile across the bins that [`LinkChange`] looks at.
+pub const CHANGE_COMPONENTS: usize = 3;
+
+/// What one link's profile did at a fused frame: the raw material of a track's token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkChange {
+    /// Squared change of each smooth component over each lag, in units of what receiver noise alone gives: 1 is noise.
+    /// A lag without frames to compare is NaN.
+    pub change: [[f32; CHANGE_COMPONENTS]; CHANGE_LAGS_S.len()],
+}

@@ -4,8 +4,9 @@
 //! segments: the memory of the quiet level. A segment ends with a gap of more than a second, a clock that steps back, or
 //! a new mask.
 
+use super::FUSED_S;
 use super::bins::{Bins, Use};
-use super::features::{LinkFeatures, NoVerdict, Verdict};
+use super::features::{CHANGE_LAGS_S, LinkChange, LinkFeatures, NoVerdict, Verdict};
 use super::memory::Memory;
 use super::rate::Rate;
 use super::score::{Doubt, NoScore, score, window};
@@ -43,6 +44,8 @@ pub(super) struct Link {
     rate: Rate,
     memory: Memory,
     state: Hysteresis,
+    /// Noise variance of a component, as of the last tick that measured it.
+    noise: Option<f64>,
 }
 
 impl Link {
@@ -62,6 +65,7 @@ impl Link {
             rate: Rate::new(),
             memory: Memory::new(),
             state: Hysteresis::new(release_s),
+            noise: None,
         }
     }
 
@@ -90,6 +94,7 @@ impl Link {
             Use::Learning | Use::Unusable => {}
             Use::Decided(bins) => {
                 self.state.reset();
+                self.noise = None;
                 self.too_few_bins = bins < Basis::LEAST_BINS;
                 self.history = (!self.too_few_bins).then(|| History::new(Basis::new(bins)));
                 if let Some(history) = &mut self.history {
@@ -113,12 +118,20 @@ impl Link {
         self.lean_segments = if self.segment_frames < LEAN_FRAMES { self.lean_segments + 1 } else { 0 };
         self.segment_frames = 0;
         self.last_s = None;
+        self.noise = None;
         self.rate.clear();
         self.state.reset();
         self.bins.drop_pending();
         if let Some(history) = &mut self.history {
             history.clear();
         }
+    }
+
+    /// What the profile did at a fused frame; `None` without a frame in it, or before the noise is known.
+    pub(super) fn change(&self, now: SensingTime) -> Option<LinkChange> {
+        let (history, noise) = (self.history.as_ref()?, self.noise?);
+        let change = history.change(self.axis.at(now), FUSED_S, CHANGE_LAGS_S, noise)?;
+        Some(LinkChange { change })
     }
 
     /// The link at a tick; `sensitivity` multiplies the score.
@@ -164,6 +177,7 @@ impl Link {
             }
             Ok(evidence) => {
                 let score = evidence.score * sensitivity;
+                self.noise = Some(evidence.noise);
                 features.change = Some(evidence.ln_change as f32);
                 features.quiet = self.memory.floor().map(|f| f.ln() as f32);
                 features.verdict = match (self.state.score(score), evidence.doubt) {

@@ -155,6 +155,50 @@ impl History {
         self.start + first..self.start + end
     }
 
+    /// Squared change of the smooth components over each lag at `now_s`, in units of what noise of variance `noise`
+    /// alone would give. `None` without a frame in the last `span_s`.
+    ///
+    /// Each end is the mean of the frames in a span; where the older span is empty, the latest frame that still stands
+    /// for the lag serves.
+    pub(super) fn change<const LAGS: usize>(
+        &self,
+        now_s: f64,
+        span_s: f64,
+        lags_s: [f64; LAGS],
+        noise: f64,
+    ) -> Option<[[f32; SMOOTH]; LAGS]> {
+        let span = |end_s: f64| {
+            let times = self.times();
+            let first = times.partition_point(|t| *t <= end_s - span_s);
+            let end = times.partition_point(|t| *t <= end_s);
+            self.start + first..self.start + end.max(first)
+        };
+        let mean = |range: std::ops::Range<usize>| {
+            let n = range.len() as f32;
+            let sum = self.smooth[range].iter().fold([0.0f32; SMOOTH], |s, x| std::array::from_fn(|k| s[k] + x[k]));
+            (sum.map(|s| s / n), n)
+        };
+        let newest = span(now_s);
+        if newest.is_empty() {
+            return None;
+        }
+        let first_s = self.times[newest.start];
+        let (new, new_n) = mean(newest);
+        Some(lags_s.map(|lag_s| {
+            let mut older = span(now_s - lag_s);
+            if older.is_empty() {
+                let end = older.end;
+                if end == self.start || first_s - self.times[end - 1] > LAG_HIGH * lag_s {
+                    return [f32::NAN; SMOOTH];
+                }
+                older = end - 1..end;
+            }
+            let (old, old_n) = mean(older);
+            let expected = (noise.max(LEAST_NOISE) as f32) * (1.0 / new_n + 1.0 / old_n);
+            std::array::from_fn(|k| (new[k] - old[k]) * (new[k] - old[k]) / expected)
+        }))
+    }
+
     /// Mean signal strength over a window, where known.
     pub(super) fn rssi(&self, window: std::ops::Range<usize>) -> Option<f32> {
         let known = self.rssi[window].iter().filter(|r| !r.is_nan());
@@ -220,6 +264,7 @@ fn half_square_distance(a: &[f32], b: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// A profile of 56 bins with a slowly sliding bump and noise of a linear congruential generator, every seventh
@@ -274,6 +319,49 @@ mod tests {
         let all = many.window(0.0, 1e9);
         assert!(many.level(all, 0.1).pairs > KEEP);
         assert_eq!(room, [many.pair_noise.capacity(), many.pair_change.capacity()]);
+    }
+
+    #[test]
+    fn change_is_one_for_noise_and_large_for_motion() {
+        let (mut history, mut rng) = (History::new(Basis::new(56)), 7u64);
+        let mut noise = || {
+            // The sum of twelve uniform numbers has variance 1.
+            let uniform = |_| {
+                rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (rng >> 40) as f32 / (1u32 << 24) as f32
+            };
+            (0..12).map(uniform).sum::<f32>() - 6.0
+        };
+        let (lags, mut sum, mut n) = ([0.05, 0.1, 0.2, 0.4], [0.0f64; 4], 0.0);
+        for i in 0..4000 {
+            let profile: Vec<f32> = (0..56).map(|_| 1.0 + 0.05 * noise()).collect();
+            history.push(f64::from(i) * 0.01, &profile, f32::NAN);
+            if i > 60 && i % 5 == 0 {
+                let change = history.change(f64::from(i) * 0.01, 0.05, lags, 0.0025).unwrap();
+                for (sum, lag) in sum.iter_mut().zip(change) {
+                    *sum += f64::from(lag.iter().sum::<f32>()) / SMOOTH as f64;
+                }
+                n += 1.0;
+            }
+        }
+        for sum in sum {
+            assert!((sum / n - 1.0).abs() < 0.08, "{}", sum / n);
+        }
+        let bent: Vec<f32> = (0..56).map(|b| if b < 28 { 1.2 } else { 0.8 }).collect();
+        for i in 0..5 {
+            history.push(40.0 + f64::from(i) * 0.01, &bent, f32::NAN);
+        }
+        let change = history.change(40.04, 0.05, lags, 0.0025).unwrap();
+        assert!(change.iter().all(|lag| lag[0] > 100.0), "{change:?}");
+        // Ten frames per second: half of the spans are empty, the shortest lag takes the frame before.
+        let mut slow = History::new(Basis::new(56));
+        for i in 0..20 {
+            slow.push(f64::from(i) * 0.1, &bent, f32::NAN);
+        }
+        assert_eq!(slow.change(1.96, 0.05, lags, 0.0025), None);
+        assert!(slow.change(1.91, 0.05, lags, 0.0025).unwrap().iter().flatten().all(|r| *r == 0.0));
+        let early = history.change(0.02, 0.05, lags, 0.0025);
+        assert!(early.is_none(), "frames long gone: {early:?}");
     }
 
     #[test]

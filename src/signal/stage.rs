@@ -1,6 +1,6 @@
 //! All links: who lives, who is reported, who gives way.
 
-use super::features::LinkFeatures;
+use super::features::{LinkChange, LinkFeatures};
 use super::link::Link;
 use super::settings::Settings;
 use crate::frame::CsiFrame;
@@ -71,6 +71,12 @@ impl Signal {
                 out.push(features);
             }
         }
+    }
+
+    /// What the profiles of these links did at the fused frame `now`, one entry for each of `links`; replaces `out`.
+    pub fn changes(&self, now: SensingTime, links: &[LinkFeatures], out: &mut Vec<Option<LinkChange>>) {
+        out.clear();
+        out.extend(links.iter().map(|f| self.links.iter().find(|l| l.key == f.link).and_then(|l| l.change(now))));
     }
 
     /// A place for a new link; where all are taken, that of the link heard least lately, but of an established one

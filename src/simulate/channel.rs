@@ -1,4 +1,4 @@
-//! The radio channel between an access point and a node: a sum of paths at each subcarrier.
+//! The radio channel between a transmitter and a node: a sum of paths at each subcarrier.
 //!
 //! Path gain is the free-space one, lambda / (4 pi d); a body scatters like a radar target, sqrt(sigma) lambda /
 //! ((4 pi)^1.5 d1 d2). Walls are mirrors (image method, first order). A body near the direct line weakens it.
@@ -34,7 +34,7 @@ type Point = [f64; 3];
 pub(super) struct Channel {
     carrier_hz: f64,
     wavelength_m: f64,
-    /// The access point and its six mirror images, with the amplitude left.
+    /// The transmitter and its six mirror images, with the amplitude left.
     sources: Vec<(Point, f64)>,
     node: Point,
     /// Everything static but the direct path.
@@ -43,15 +43,14 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(room: &Room, node: Point, channel: u8, rng: &mut ChaCha8Rng) -> Self {
+    pub(super) fn new(room: &Room, transmitter: Point, node: Point, channel: u8, rng: &mut ChaCha8Rng) -> Self {
         let carrier_hz = (2407.0 + 5.0 * f64::from(channel)) * 1e6;
         let wavelength_m = LIGHT_M_S / carrier_hz;
-        let ap = room.access_point_m;
-        let mut sources = vec![(ap, 1.0)];
+        let mut sources = vec![(transmitter, 1.0)];
         for axis in 0..3 {
             for wall in [0.0, room.size_m[axis]] {
-                let mut image = ap;
-                image[axis] = 2.0 * wall - ap[axis];
+                let mut image = transmitter;
+                image[axis] = 2.0 * wall - transmitter[axis];
                 sources.push((image, WALL_GAIN));
             }
         }
@@ -72,7 +71,7 @@ impl Channel {
             let sum = if i == 0 { &mut this.direct } else { &mut this.background };
             sum.iter_mut().zip(out).for_each(|(s, o)| *s += o);
         }
-        let d0 = distance(ap, node);
+        let d0 = distance(transmitter, node);
         let mut background = this.background;
         for _ in 0..DIFFUSE_PATHS {
             let excess_s = -DIFFUSE_DELAY_S * (1.0 - rng.random::<f64>()).ln();
@@ -166,9 +165,10 @@ mod tests {
             size_m: [60.0, 60.0, 60.0],
             access_point_m: [10.0, 30.0, 1.1],
             door_m: [0.0, 0.0],
+            transmitters: Vec::new(),
         };
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let mut link = Channel::new(&room, [10.0, 30.05, 1.1], 6, &mut rng);
+        let mut link = Channel::new(&room, room.access_point_m, [10.0, 30.05, 1.1], 6, &mut rng);
         // Without mirrors, to look at the one path.
         link.sources.truncate(1);
         let speed = 1.2;
@@ -193,10 +193,15 @@ mod tests {
 
     #[test]
     fn a_body_on_the_direct_line_weakens_it_and_breathing_turns_its_phase() {
-        let room =
-            Room { zone: "z".into(), size_m: [5.0, 4.0, 2.5], access_point_m: [0.5, 2.0, 1.0], door_m: [0.0, 0.0] };
+        let room = Room {
+            zone: "z".into(),
+            size_m: [5.0, 4.0, 2.5],
+            access_point_m: [0.5, 2.0, 1.0],
+            door_m: [0.0, 0.0],
+            transmitters: Vec::new(),
+        };
         let mut rng = ChaCha8Rng::seed_from_u64(2);
-        let link = Channel::new(&room, [4.5, 2.0, 1.0], 6, &mut rng);
+        let link = Channel::new(&room, room.access_point_m, [4.5, 2.0, 1.0], 6, &mut rng);
         assert!(to_segment([2.5, 2.0], room.access_point_m, link.node) < 1e-9);
         assert!((to_segment([2.5, 3.0], room.access_point_m, link.node) - 1.0).abs() < 1e-9);
         let difference = |chest: f64| {

@@ -22,6 +22,7 @@ mod tests;
 pub use encode::{EncodeError, encode};
 pub use presets::PRESETS;
 pub use scenario::{
-    Doing, Label, NodeFormat, NodeSetup, PersonSetup, Phase, RadioSetup, Room, Scenario, ScenarioError, TruthSpan,
+    Doing, Label, NodeFormat, NodeSetup, PersonSetup, Phase, RadioSetup, Room, Scenario, ScenarioError,
+    TransmitterSetup, TruthSpan,
 };
 pub use simulator::Simulator;

@@ -1,9 +1,13 @@
 //! Scenarios that are there by name.
 
-use super::scenario::{Doing, NodeFormat, NodeSetup, PersonSetup, Phase, RadioSetup, Room, Scenario, ScenarioError};
+use super::scenario::{
+    Doing, NodeFormat, NodeSetup, PersonSetup, Phase, RadioSetup, Room, Scenario, ScenarioError, TransmitterSetup,
+};
+use crate::types::MacAddr;
 
 /// Names for [`Scenario::preset`].
-pub const PRESETS: &[&str] = &["empty", "walk", "breathe", "visit", "house", "demo"];
+pub const PRESETS: &[&str] =
+    &["empty", "walk", "breathe", "visit", "house", "demo", "crossing", "two", "return", "party"];
 
 impl Scenario {
     /// A scenario by name:
@@ -13,6 +17,13 @@ impl Scenario {
     /// - `visit`: empty for 20 s, somebody comes in and walks, stands from 40 to 55 s, leaves at 62 s; 90 s;
     /// - `house`: two rooms with three nodes of three formats, people come and go, 120 s;
     /// - `demo`: a short visit that begins after 6 s; 3 minutes.
+    ///
+    /// And in a room of 6 by 5 m with a mesh of 16 links (four boards, an access point and three more transmitters, 20
+    /// frames a second each), where people stroll at 0.5 to 0.9 m/s, for tracking:
+    /// - `crossing`: after 40 s of nobody, somebody walks across the room and back and leaves; 80 s;
+    /// - `two`: two people whose ways cross again and again; 120 s;
+    /// - `return`: somebody comes, leaves, and comes again ten seconds later; 130 s;
+    /// - `party`: ten people come and go, walk and stand, up to three at a time; an hour.
     pub fn preset(name: &str) -> Result<Self, ScenarioError> {
         let mut scenario = base(name);
         match name {
@@ -33,6 +44,7 @@ impl Scenario {
                 scenario.people.push(person("living", plan));
             }
             "house" => house(&mut scenario),
+            "crossing" | "two" | "return" | "party" => mesh(&mut scenario),
             "demo" => {
                 scenario.duration_s = 180.0;
                 let plan = vec![
@@ -72,6 +84,7 @@ fn base(name: &str) -> Scenario {
             size_m: [5.0, 4.0, 2.5],
             access_point_m: [0.4, 0.5, 1.2],
             door_m: [4.5, 0.3],
+            transmitters: Vec::new(),
         }],
         nodes: vec![node(1, [4.6, 3.4, 1.0], 12.0), node(2, [0.5, 3.5, 1.0], -8.0)],
         people: Vec::new(),
@@ -85,6 +98,7 @@ fn house(scenario: &mut Scenario) {
         size_m: [4.0, 3.5, 2.5],
         access_point_m: [0.3, 0.4, 1.0],
         door_m: [3.6, 0.3],
+        transmitters: Vec::new(),
     });
     scenario.nodes[1].format = NodeFormat::EspectreV2;
     scenario.nodes[1].rate_hz = 100.0;
@@ -104,6 +118,78 @@ fn house(scenario: &mut Scenario) {
         ),
         person("bedroom", vec![phase(70.0, 85.0, Doing::Walk), phase(85.0, 120.0, Doing::Lie)]),
     ];
+}
+
+/// A room in which sixteen links cross, and the people of the scenario of that name.
+fn mesh(scenario: &mut Scenario) {
+    let transmitter = |last, position_m| TransmitterSetup { position_m, mac: MacAddr([0x1a, 0, 0, 0, 1, last]) };
+    scenario.rooms[0] = Room {
+        zone: "living".into(),
+        size_m: [6.0, 5.0, 2.5],
+        access_point_m: [0.2, 0.2, 1.1],
+        door_m: [5.6, 2.5],
+        transmitters: vec![
+            transmitter(1, [5.8, 0.2, 1.1]),
+            transmitter(2, [0.2, 4.8, 1.1]),
+            transmitter(3, [5.8, 4.8, 1.1]),
+        ],
+    };
+    let places = [[3.0, 0.2, 1.0], [3.0, 4.8, 1.0], [0.2, 2.5, 1.0], [5.8, 3.4, 1.0]];
+    scenario.nodes = places
+        .iter()
+        .enumerate()
+        .map(|(i, position_m)| NodeSetup {
+            zone: "living".into(),
+            position_m: *position_m,
+            format: NodeFormat::EspCsi25,
+            node_id: 0,
+            address: None,
+            rate_hz: 20.0,
+            clock_ppm: [12.0, -8.0, 25.0, -17.0][i],
+        })
+        .collect();
+    let walker = |via_m: &[[f64; 2]], plan: Vec<Phase>| PersonSetup {
+        via_m: via_m.to_vec(),
+        speed_m_s: 0.7,
+        ..person("living", plan)
+    };
+    match scenario.name.as_str() {
+        "crossing" => {
+            scenario.duration_s = 80.0;
+            let via = [[0.8, 2.5], [3.0, 1.2], [5.2, 3.6]];
+            scenario.people.push(walker(&via, vec![phase(40.0, 60.0, Doing::Walk)]));
+        }
+        "two" => {
+            scenario.duration_s = 120.0;
+            let first = [[1.0, 1.0], [5.0, 4.0]];
+            let second = [[1.0, 4.0], [5.0, 1.0]];
+            scenario.people.push(walker(&first, vec![phase(40.0, 95.0, Doing::Walk)]));
+            scenario.people.push(walker(&second, vec![phase(46.0, 102.0, Doing::Walk)]));
+        }
+        "return" => {
+            scenario.duration_s = 130.0;
+            let plan = vec![phase(40.0, 62.0, Doing::Walk), phase(72.0, 95.0, Doing::Walk)];
+            scenario.people.push(walker(&[], plan));
+        }
+        _ => {
+            scenario.duration_s = 3600.0;
+            scenario.people = (0..10).map(guest).collect();
+        }
+    }
+}
+
+/// Guest `i` of the party: four visits of two minutes in the hour, the second third of each standing, at times that are spread
+/// so that one to three people are there, and now and then nobody.
+fn guest(i: u32) -> PersonSetup {
+    let plan = (0..4).flat_map(|visit| {
+        let from_s = f64::from(40 + 880 * visit + (i * (67 + 9 * visit)) % 780);
+        [
+            phase(from_s, from_s + 40.0, Doing::Walk),
+            phase(from_s + 40.0, from_s + 80.0, Doing::Stand),
+            phase(from_s + 80.0, from_s + 120.0, Doing::Walk),
+        ]
+    });
+    PersonSetup { speed_m_s: 0.5 + 0.04 * f64::from(i), ..person("living", plan.collect()) }
 }
 
 fn person(zone: &str, plan: Vec<Phase>) -> PersonSetup {
@@ -136,7 +222,7 @@ mod tests {
             assert_eq!(toml::from_str::<Scenario>(&text).unwrap(), scenario, "{text}");
             assert!(toml::from_str::<Scenario>(&format!("speling = 1\n{text}")).is_err());
         }
-        assert!(Scenario::preset("party").unwrap_err().to_string().contains("visit"));
+        assert!(Scenario::preset("riot").unwrap_err().to_string().contains("visit"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::WireFormat;
+use crate::types::MacAddr;
 
 /// What is simulated. Read from TOML with unknown keys refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,20 @@ pub struct Room {
     pub access_point_m: [f64; 3],
     /// Where people come in.
     pub door_m: [f64; 2],
+    /// Stations besides the access point that send to every board of the room. Only text formats name the sender, so
+    /// only they can tell these links apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transmitters: Vec<TransmitterSetup>,
+}
+
+/// A station that sends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransmitterSetup {
+    /// Where it stands.
+    pub position_m: [f64; 3],
+    /// Its address, as text formats carry it.
+    pub mac: MacAddr,
 }
 
 /// What a simulated board sends.
@@ -107,7 +122,7 @@ pub struct NodeSetup {
     pub node_id: u8,
     /// Its address (datagram formats); text nodes get serial ports in their order.
     pub address: Option<IpAddr>,
-    /// Frames a second.
+    /// Frames a second from each transmitter of the room.
     pub rate_hz: f64,
     /// Error of its clock in parts per million.
     #[serde(default)]
@@ -226,6 +241,9 @@ pub struct TruthSpan {
     pub zone: String,
 }
 
+/// Most transmitters of a room besides the access point.
+pub(super) const MOST_TRANSMITTERS: usize = 16;
+
 /// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
@@ -280,6 +298,14 @@ impl Scenario {
             number("size_m", "three lengths of 1 to 100 m", s[0], ok)?;
             inside("access_point_m", &room.access_point_m, s)?;
             inside("door_m", &room.door_m, s)?;
+            let few = room.transmitters.len() <= MOST_TRANSMITTERS;
+            number("rooms.transmitters", "at most 16 entries", room.transmitters.len() as f64, few)?;
+            for (i, t) in room.transmitters.iter().enumerate() {
+                inside("transmitters.position_m", &t.position_m, s)?;
+                if room.transmitters[..i].iter().any(|other| other.mac == t.mac) {
+                    return fail("transmitters.mac", "different from the others of the room", t.mac.to_string());
+                }
+            }
         }
         if self.nodes.is_empty() || self.nodes.len() > 64 {
             return fail("nodes", "1 to 64 entries", self.nodes.len().to_string());
@@ -290,6 +316,10 @@ impl Scenario {
             number("nodes.clock_ppm", "-1000 to 1000", node.clock_ppm, node.clock_ppm.abs() <= 1000.0)?;
             if !node.format.is_serial() && node.address.is_none() {
                 return fail("nodes.address", "given for datagram formats", "nothing".into());
+            }
+            if !node.format.is_serial() && !self.room(&node.zone)?.transmitters.is_empty() {
+                let what = "nodes.format";
+                return fail(what, "a text format where the room has transmitters", node.format.wire().name().into());
             }
         }
         for person in &self.people {
@@ -308,6 +338,18 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+
+    /// The same, ended after `duration_s` seconds: plans are cut there.
+    #[must_use]
+    pub fn shortened(mut self, duration_s: f64) -> Self {
+        self.duration_s = self.duration_s.min(duration_s);
+        let end = self.duration_s;
+        for person in &mut self.people {
+            person.plan.retain(|phase| phase.from_s < end);
+            person.plan.iter_mut().for_each(|phase| phase.to_s = phase.to_s.min(end));
+        }
+        self
     }
 
     pub(super) fn room(&self, zone: &str) -> Result<&Room, ScenarioError> {

@@ -1,4 +1,4 @@
-//! [`Simulator`]: all nodes of a scenario, merged in order of arrival.
+//! [`Simulator`]: all links of a scenario, merged in order of arrival.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::encode::encode;
 use super::person::Person;
 use super::radio::Receiver;
-use super::scenario::{NodeFormat, NodeSetup, RadioSetup, Scenario, ScenarioError, TruthSpan};
+use super::scenario::{MOST_TRANSMITTERS, NodeFormat, NodeSetup, RadioSetup, Scenario, ScenarioError, TruthSpan};
 use crate::frame::{Captured, CsiFrame, Origin, Payload};
 use crate::types::{MacAddr, NodeKey, Provenance, SensingTime};
 
@@ -18,9 +18,11 @@ const BASE_DELAY_S: f64 = 0.002;
 const SENDER_JITTER: f64 = 0.03;
 /// Arrivals of one node are at least this far apart.
 const BACK_TO_BACK_S: f64 = 0.000_05;
+/// Random streams of the links to transmitters besides the access point begin here.
+const OTHER_LINKS: usize = 10_000;
 
-/// One board: its channel, receiver, clock and queue to the host.
-struct Node {
+/// One board and one transmitter: channel, receiver, clock and queue to the host.
+struct Link {
     setup: NodeSetup,
     origin: Origin,
     channel: Channel,
@@ -45,7 +47,7 @@ struct Node {
 pub struct Simulator {
     scenario: Scenario,
     people: Vec<Person>,
-    nodes: Vec<Node>,
+    links: Vec<Link>,
     out: Vec<u8>,
     start: SensingTime,
 }
@@ -71,13 +73,10 @@ impl Simulator {
             let room = scenario.room(&person.zone)?;
             people.push(Person::new(person, room, scenario.duration_s, &mut stream(1000 + i)));
         }
-        let mut nodes = Vec::new();
+        let mut links = Vec::new();
         let mut port = 0;
         for (i, setup) in scenario.nodes.iter().enumerate() {
             let room = scenario.room(&setup.zone)?;
-            let mut rng = stream(i);
-            let channel = Channel::new(room, setup.position_m, scenario.channel, &mut rng);
-            let receiver = Receiver::new(setup.format, &channel, &scenario.radio);
             let (origin, key) = match (setup.format.is_serial(), setup.address) {
                 (false, Some(addr)) => {
                     let sender_port = if setup.format == NodeFormat::EspectreV2 { 5001 } else { 50_000 + i as u16 };
@@ -89,30 +88,40 @@ impl Simulator {
                     (Origin::Serial { port: port - 1 }, NodeKey::Serial { port: port - 1 })
                 }
             };
-            let mut node = Node {
-                origin,
-                channel,
-                receiver,
-                frame: CsiFrame::empty(key),
-                clock_start_us: rng.random_range(0..1 << 33),
-                next_air_s: rng.random::<f64>() / setup.rate_hz,
-                last_arrival_s: 0.0,
-                loss_until_s: 0.0,
-                stall_until_s: 0.0,
-                bytes: Vec::new(),
-                arrival_s: 0.0,
-                done: false,
-                rng,
-                setup: setup.clone(),
-            };
-            // The board had counted before anybody listened.
-            node.frame.seq = Some(node.rng.random_range(0..100_000));
-            node.frame.transmitter = Some(MacAddr([0x1a, 0, 0, 0, 0, room_number(&scenario, &setup.zone)]));
-            node.advance(&scenario, &people);
-            nodes.push(node);
+            let access_point = (room.access_point_m, MacAddr([0x1a, 0, 0, 0, 0, room_number(&scenario, &setup.zone)]));
+            let others = room.transmitters.iter().map(|t| (t.position_m, t.mac));
+            let mut board_clock_us = None;
+            for (k, (position_m, mac)) in std::iter::once(access_point).chain(others).enumerate() {
+                let mut rng = stream(if k == 0 { i } else { OTHER_LINKS + i * MOST_TRANSMITTERS + k });
+                let channel = Channel::new(room, position_m, setup.position_m, scenario.channel, &mut rng);
+                let receiver = Receiver::new(setup.format, &channel, &scenario.radio);
+                let own_clock_us = rng.random_range(0..1 << 33);
+                let mut link = Link {
+                    origin,
+                    channel,
+                    receiver,
+                    frame: CsiFrame::empty(key),
+                    // One board has one clock, whoever it listens to.
+                    clock_start_us: *board_clock_us.get_or_insert(own_clock_us),
+                    next_air_s: rng.random::<f64>() / setup.rate_hz,
+                    last_arrival_s: 0.0,
+                    loss_until_s: 0.0,
+                    stall_until_s: 0.0,
+                    bytes: Vec::new(),
+                    arrival_s: 0.0,
+                    done: false,
+                    rng,
+                    setup: setup.clone(),
+                };
+                // The board had counted before anybody listened.
+                link.frame.seq = Some(link.rng.random_range(0..100_000));
+                link.frame.transmitter = Some(mac);
+                link.advance(&scenario, &people);
+                links.push(link);
+            }
         }
         let start = SensingTime(scenario.start_unix_s * 1_000_000);
-        Ok(Self { people, nodes, out: Vec::new(), start, scenario })
+        Ok(Self { people, links, out: Vec::new(), start, scenario })
     }
 
     /// Moves the time axis: second 0 is at `start`.
@@ -125,18 +134,25 @@ impl Simulator {
     /// The next datagram or line to arrive; `None` at the end of a scenario that does not repeat.
     #[allow(clippy::should_implement_trait)] // the item borrows the simulator's buffer
     pub fn next(&mut self) -> Option<Captured<'_>> {
-        let node = self.nodes.iter_mut().filter(|n| !n.done).min_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s))?;
-        std::mem::swap(&mut self.out, &mut node.bytes);
-        let (origin, at) = (node.origin, self.start.plus_micros((node.arrival_s * 1e6).round() as i64));
+        let link = self.links.iter_mut().filter(|l| !l.done).min_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s))?;
+        std::mem::swap(&mut self.out, &mut link.bytes);
+        let (origin, at) = (link.origin, self.start.plus_micros((link.arrival_s * 1e6).round() as i64));
         let payload =
-            if node.setup.format.is_serial() { Payload::Line(&self.out) } else { Payload::Datagram(&self.out) };
-        node.advance(&self.scenario, &self.people);
+            if link.setup.format.is_serial() { Payload::Line(&self.out) } else { Payload::Datagram(&self.out) };
+        link.advance(&self.scenario, &self.people);
         Some(Captured { at, origin, payload })
     }
 
     /// What is true when, per zone, in seconds from the start (of each round, if the scenario repeats).
     pub fn truth(&self) -> Vec<TruthSpan> {
         self.scenario.truth()
+    }
+
+    /// Where everybody who is in a room stands `t_s` seconds after the start: index into the scenario's people, and the
+    /// place on the floor in metres of the room. Who is away is left out.
+    pub fn truth_positions(&self, t_s: f64) -> Vec<(usize, [f64; 2])> {
+        let within = if self.scenario.repeat { t_s % self.scenario.duration_s } else { t_s };
+        self.people.iter().enumerate().filter_map(|(i, p)| Some((i, p.at(within)?.at))).collect()
     }
 
     /// The scenario being simulated.
@@ -159,7 +175,7 @@ fn room_number(scenario: &Scenario, zone: &str) -> u8 {
     scenario.rooms.iter().position(|r| r.zone == zone).unwrap_or(0) as u8
 }
 
-impl Node {
+impl Link {
     /// Goes on to the next packet that is not lost.
     fn advance(&mut self, scenario: &Scenario, people: &[Person]) {
         loop {

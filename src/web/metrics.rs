@@ -7,6 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::mqtt::Snapshot;
+use crate::track::Lifecycle;
 
 /// Counters that are not part of the published state.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -113,6 +114,20 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
     add("zone_occupied", "1 occupied, 0 empty, absent while unknown", Gauge, per_zone(&|z| number(z.state.occupied)));
     add("zone_moving", "1 moving, 0 quiet, absent while unknown", Gauge, per_zone(&|z| number(z.state.moving)));
     add("zone_score", "Motion score, 1 = threshold", Gauge, per_zone(&|z| z.state.score.map(f64::from)));
+
+    let states = [("tentative", Lifecycle::Tentative), ("active", Lifecycle::Active), ("lost", Lifecycle::Lost)];
+    let followed = |state| snapshot.tracks.iter().filter(|t| t.state == state).count() as f64;
+    let rows = states.map(|(name, state)| (Labels(vec![("status", name.to_owned())]), followed(state)));
+    add("tracks", "People that are followed", Gauge, rows.to_vec());
+    if let Some(head) = &snapshot.head {
+        let kinds = [("active", head.active_bytes), ("lost", head.lost_bytes), ("spare", head.spare_bytes)];
+        let rows = kinds.map(|(kind, bytes)| (Labels(vec![("kind", kind.to_owned())]), bytes as f64));
+        add("kv_cache_bytes", "Key/value caches, by the state of their tracks", Gauge, rows.to_vec());
+        add("kv_cache_budget_bytes", "Limit for all key/value caches", Gauge, one(head.budget_bytes as f64));
+        add("kv_cache_evicted", "Caches of lost tracks given up for the budget", Counter, one(head.evicted as f64));
+        add("kv_cache_refused", "Tracks that got no cache", Counter, one(head.refused as f64));
+        add("tokens", "Tokens streamed through the temporal head", Counter, one(head.tokens as f64));
+    }
 
     let kinds = counters.events.iter().map(|(k, n)| (Labels(vec![("kind", k.clone())]), *n as f64)).collect();
     add("events", "Events journalled", Counter, kinds);

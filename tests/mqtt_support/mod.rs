@@ -285,6 +285,7 @@ pub fn zone(id: &str, name: &str) -> ZoneView {
             occupied: Some(true),
             moving: Some(false),
             why: Some(Why::Motion),
+            people: None,
             score: Some(0.5),
             quality: 0.9,
             available: true,
@@ -294,6 +295,7 @@ pub fn zone(id: &str, name: &str) -> ZoneView {
         since: Some("2026-11-30T22:00:00+02:00".into()),
         hold_s: 30.0,
         sensitivity: 1.0,
+        tells_people_apart: false,
     }
 }
 

@@ -58,6 +58,9 @@ pub(super) fn run(common: &Common, args: &DemoArgs) -> anyhow::Result<u8> {
     let mut settings = Settings { state_dir: Some(folder.path().to_owned()), ..Settings::default() };
     settings.mqtt.instance = "demo".to_owned();
     settings.web.enabled = false;
+    if let Some(kernel) = &common.kernel {
+        settings.head.kernel.clone_from(kernel);
+    }
     let broker = start_broker(&mut settings)?;
     let (source, feed) = feed(args)?;
     let what = match &args.file {

@@ -11,7 +11,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 
-use crate::mqtt::Snapshot;
+use crate::mqtt::{HeadView, Snapshot, TrackView, ZoneView};
+use crate::track::Lifecycle;
 use crate::types::Provenance;
 
 /// One MQTT message as the independent client saw it.
@@ -46,7 +47,7 @@ const CURVE: usize = 600;
 
 enum Kind {
     Full(Box<DefaultTerminal>),
-    Plain { zones: Vec<String>, last_rates: Duration },
+    Plain { zones: Vec<String>, tracks: Vec<(u64, Lifecycle)>, last_rates: Duration },
 }
 
 /// The view.
@@ -65,7 +66,7 @@ impl Screen {
             let mut out = io::stdout().lock();
             writeln!(out, "aetherd demo: {what}")?;
             writeln!(out, "{broker}")?;
-            Kind::Plain { zones: Vec::new(), last_rates: Duration::ZERO }
+            Kind::Plain { zones: Vec::new(), tracks: Vec::new(), last_rates: Duration::ZERO }
         } else {
             Kind::Full(Box::new(ratatui::try_init()?))
         };
@@ -87,8 +88,8 @@ impl Screen {
             self.curve.pop_front();
         }
         match &mut self.kind {
-            Kind::Plain { zones, last_rates } => {
-                plain(view, zones, last_rates)?;
+            Kind::Plain { zones, tracks, last_rates } => {
+                plain(view, zones, tracks, last_rates)?;
                 Ok(Feedback::Continue)
             }
             Kind::Full(terminal) => {
@@ -128,7 +129,35 @@ fn word(value: Option<bool>, yes: &'static str, no: &'static str) -> &'static st
     }
 }
 
-fn plain(view: &View<'_>, zones: &mut Vec<String>, last_rates: &mut Duration) -> io::Result<()> {
+/// One track in words.
+fn track_text(track: &TrackView, head: Option<&HeadView>) -> String {
+    let state = format!("{:?}", track.state).to_lowercase();
+    let place = track.placement.map_or(String::new(), |p| {
+        let [x, y] = p.position_m;
+        format!(", at {x:.1}, {y:.1} m (+-{:.1})", p.sigma_m)
+    });
+    let cache = match head {
+        Some(head) if track.cache_bytes > 0 => {
+            format!(", {} tokens, cache {:.1} kB ({})", track.tokens, track.cache_bytes as f64 / 1000.0, head.policy)
+        }
+        _ => ", no cache".to_owned(),
+    };
+    format!("track {} {} {state} for {:.0} s{place}{cache}", track.id, track.zone, track.age_s)
+}
+
+/// "at least 1", "2", or nothing while unknown.
+fn people_text(zone: &ZoneView) -> String {
+    zone.state
+        .people
+        .map_or(String::new(), |c| format!(", people {}{}", if c.at_least { "at least " } else { "" }, c.people))
+}
+
+fn plain(
+    view: &View<'_>,
+    zones: &mut Vec<String>,
+    tracks: &mut Vec<(u64, Lifecycle)>,
+    last_rates: &mut Duration,
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let t = view.elapsed.as_secs_f64();
     for m in view.messages {
@@ -144,7 +173,8 @@ fn plain(view: &View<'_>, zones: &mut Vec<String>, last_rates: &mut Duration) ->
         .iter()
         .map(|z| {
             let s = &z.state;
-            format!("{}: {}, {}", z.name, word(s.occupied, "occupied", "empty"), word(s.moving, "moving", "quiet"))
+            let (occupied, moving) = (word(s.occupied, "occupied", "empty"), word(s.moving, "moving", "quiet"));
+            format!("{}: {occupied}, {moving}{}", z.name, people_text(z))
         })
         .collect();
     if now != *zones {
@@ -153,7 +183,18 @@ fn plain(view: &View<'_>, zones: &mut Vec<String>, last_rates: &mut Duration) ->
         writeln!(out, "{t:6.1} s  zone  {} (score {score}, {})", now.join("; "), view.snapshot.source)?;
         *zones = now;
     }
-    if view.elapsed >= *last_rates + Duration::from_secs(5) {
+    let head = view.snapshot.head.as_ref();
+    let every_five = view.elapsed >= *last_rates + Duration::from_secs(5);
+    for track in &view.snapshot.tracks {
+        if every_five || !tracks.contains(&(track.id, track.state)) {
+            writeln!(out, "{t:6.1} s  {}", track_text(track, head))?;
+        }
+    }
+    for (id, _) in tracks.iter().filter(|(id, _)| !view.snapshot.tracks.iter().any(|t| t.id == *id)) {
+        writeln!(out, "{t:6.1} s  track {id} ended")?;
+    }
+    *tracks = view.snapshot.tracks.iter().map(|t| (t.id, t.state)).collect();
+    if every_five {
         *last_rates = view.elapsed;
         for n in &view.snapshot.nodes {
             let rssi = n.rssi_dbm.map_or(String::new(), |r| format!(", {r:.0} dBm"));
@@ -174,9 +215,11 @@ fn full(
     let s = view.snapshot;
     let boards = u16::try_from(s.nodes.len().clamp(1, 8)).unwrap_or(1);
     let zones = u16::try_from(s.zones.len().clamp(1, 6)).unwrap_or(1);
-    let [head, zone_area, curve_area, board_area, message_area] = Layout::vertical([
+    let tracks = u16::try_from(s.tracks.len().clamp(1, 8)).unwrap_or(1);
+    let [head, zone_area, track_area, curve_area, board_area, message_area] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Length(zones + 2),
+        Constraint::Length(tracks + 2),
         Constraint::Length(7),
         Constraint::Length(boards + 3),
         Constraint::Min(4),
@@ -212,11 +255,18 @@ fn full(
                     format!("{:<9}{why:<10}", word(z.state.occupied, "occupied", "empty")),
                     Style::default().fg(colour),
                 ),
-                Span::raw(format!("{:<8} {score}", word(z.state.moving, "moving", "quiet"))),
+                Span::raw(format!("{:<8} {score}{}", word(z.state.moving, "moving", "quiet"), people_text(z))),
             ])
         })
         .collect();
     frame.render_widget(Paragraph::new(rows).block(Block::bordered().title("Zones")), zone_area);
+
+    let rows: Vec<Line<'_>> = s.tracks.iter().map(|t| Line::from(track_text(t, s.head.as_ref()))).collect();
+    let title = match &s.head {
+        Some(head) => format!("Tracks (head: {}, kernel {})", head.weights, head.kernel),
+        None => "Tracks (no temporal head)".to_owned(),
+    };
+    frame.render_widget(Paragraph::new(rows).block(Block::bordered().title(title)), track_area);
 
     let visible = usize::from(curve_area.width.saturating_sub(2));
     let data: Vec<u64> = curve.iter().skip(curve.len().saturating_sub(visible)).copied().collect();
