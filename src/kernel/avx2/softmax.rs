@@ -26,12 +26,12 @@ pub(super) unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Soft
         }
         while at < count {
             let score: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(scores.add(at + 8 * i)));
+            let total = |v: [__m256; 4]| _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
+            soft.all = _mm256_add_ps(soft.all, total(score));
             let weight = exp2(score.map(|s| _mm256_sub_ps(s, soft.most)));
             for (i, weight) in weight.into_iter().enumerate() {
                 _mm256_storeu_ps(scores.add(at + 8 * i), weight);
             }
-            let total = |v: [__m256; 4]| _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
-            soft.all = _mm256_add_ps(soft.all, total(score));
             soft.sum = _mm256_add_ps(soft.sum, total(weight));
             at += 32;
         }
