@@ -60,7 +60,7 @@ fn near(got: &[f32], want: &[f64]) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 3 } else { 200 }, failure_persistence: None, ..ProptestConfig::default()
+        cases: if cfg!(miri) { 1 } else { 200 }, failure_persistence: None, ..ProptestConfig::default()
     })]
 
     #[test]
@@ -136,7 +136,10 @@ fn causal_hides_the_future_and_only_that() {
         k[(len - 1) * 2 * d..].fill(0.9);
         v[(len - 1) * 2 * d..].fill(-0.9);
         let after = kernel.grouped_query_attention(&q, &k, &v, &c).unwrap();
-        assert_eq!(before[..4 * 4 * d], after[..4 * 4 * d], "{}", kernel.kind());
+        let (before_last, after_last) = (&before[..4 * 4 * d], &after[..4 * 4 * d]);
+        // Miri's exponentials are random in their last digit.
+        let same = before_last.iter().zip(after_last).all(|(a, b)| a == b || cfg!(miri) && (a - b).abs() < 1e-5);
+        assert!(same, "{}: the future is seen", kernel.kind());
         assert_ne!(before[4 * 4 * d..], after[4 * 4 * d..], "{}", kernel.kind());
         (k, v) = (old_k, old_v);
     }

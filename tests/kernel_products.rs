@@ -42,7 +42,7 @@ fn near(got: f32, (want, size): (f64, f64)) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 300 }, failure_persistence: None, ..ProptestConfig::default()
+        cases: if cfg!(miri) { 1 } else { 300 }, failure_persistence: None, ..ProptestConfig::default()
     })]
 
     #[test]

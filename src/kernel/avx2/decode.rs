@@ -7,8 +7,10 @@ use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
 use std::mem::MaybeUninit;
 
+use super::first_lanes;
 use super::rows::{F16, F32, Format, Q4, Q8};
-use super::{exp2, first_lanes};
+use super::softmax::{Softmax, exp2, exponentials, fold, most_of_query, sum_folded, sum_of_query};
+use crate::kernel::BLOCK;
 use crate::kernel::chunk::{self, Chunk, ROWS};
 use crate::kernel::rows::Segment;
 
@@ -77,15 +79,6 @@ struct Task<'a> {
     scale: f32,
 }
 
-/// Running state of the softmax; lanes that belong to the same query hold the same.
-#[derive(Clone, Copy)]
-struct Softmax {
-    most: __m256,
-    sum: __m256,
-    /// Sum of all scores, for the only question whether all of them are finite.
-    all: __m256,
-}
-
 #[repr(align(64))]
 struct Aligned([MaybeUninit<f32>; 256]);
 
@@ -109,7 +102,7 @@ impl Task<'_> {
         let mut aligned = Aligned([const { MaybeUninit::uninit() }; 256]);
         // SAFETY: the caller's queries; the copy has room where `is_copied` says so.
         let queries = unsafe { self.copy_queries::<G, D>(&mut aligned) };
-        let (mut done, mut last) = (0, 0);
+        let mut done = 0;
         let zero = _mm256_setzero_ps();
         let mut soft = Softmax { most: _mm256_set1_ps(f32::NEG_INFINITY), sum: zero, all: zero };
         // SAFETY (this function): the scores hold ROWS * G numbers and 32 more; the chunk has at most ROWS rows, each as long
@@ -158,7 +151,6 @@ impl Task<'_> {
                     start = run.end;
                 }
                 done += rows;
-                last = rows;
             }
             if done == 0 {
                 std::ptr::write_bytes(self.out, 0, G * self.head_dim);
@@ -167,7 +159,7 @@ impl Task<'_> {
             let inverse = _mm256_div_ps(_mm256_set1_ps(1.0), sum_of_query::<G>(soft.sum));
             let results = self.multiply_out::<G, D>(inverse);
             if !self.weights.is_null() {
-                self.finish_weights::<G>(scores, done, last, soft.most, inverse);
+                self.finish_weights::<G>(done, soft.most, inverse);
             }
             // x - x is 0 for finite x only.
             let difference = _mm256_sub_ps(soft.all, soft.all);
@@ -220,27 +212,23 @@ impl Task<'_> {
             // SAFETY: row numbers are kept below `end`; the last scores may reach 8 numbers too far, where the buffer has
             // room.
             unsafe {
+                if is_raw::<F>(D) {
+                    let scale = per_row::<G>(|r| F::scale_of(*chunk.keys().add((at + r).min(end - 1))));
+                    score = _mm256_mul_ps(score, scale);
+                }
                 if chunk.is_weighted() {
-                    let w = |r: usize| *chunk.log_weights().add((at + r).min(end - 1));
-                    score = _mm256_add_ps(
-                        score,
-                        match G {
-                            4 => _mm256_setr_m128(_mm_set1_ps(w(0)), _mm_set1_ps(w(1))),
-                            2 => _mm256_setr_ps(w(0), w(0), w(1), w(1), w(2), w(2), w(3), w(3)),
-                            _ => _mm256_setr_ps(w(0), w(1), w(2), w(3), w(4), w(5), w(6), w(7)),
-                        },
-                    );
+                    score = _mm256_add_ps(score, per_row::<G>(|r| *chunk.log_weights().add((at + r).min(end - 1))));
                 }
                 _mm256_storeu_ps(scores.add(at * G), score);
             }
             _mm256_max_ps(most, score)
         };
         // SAFETY: `start` is below `end`.
-        let mut folded = unsafe { self.begin::<F, G>(d, chunk, queries, start, end) };
+        let mut folded = unsafe { self.begin::<F, G, D>(d, chunk, queries, start, end) };
         let mut at = start + 8 / G;
         while at < end {
             // SAFETY: `at` is below `end`.
-            let next = unsafe { self.begin::<F, G>(d, chunk, queries, at, end) };
+            let next = unsafe { self.begin::<F, G, D>(d, chunk, queries, at, end) };
             most = finish(folded, at - 8 / G, most);
             folded = next;
             at += 8 / G;
@@ -252,7 +240,7 @@ impl Task<'_> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     #[allow(clippy::pointers_in_nomem_asm_block, reason = "the assembly is empty")]
-    unsafe fn begin<F: Format, const G: usize>(
+    unsafe fn begin<F: Format, const G: usize, const D: usize>(
         &self,
         d: usize,
         chunk: &Chunk<'_>,
@@ -268,7 +256,10 @@ impl Task<'_> {
             std::arch::asm!("/* {0} */", inout(reg) queries, options(nomem, nostack, preserves_flags));
             let row: [*const u8; 8] = std::array::from_fn(|r| *chunk.keys().add((at + r.min(8 / G - 1)).min(end - 1)));
             for c in 0..d / 8 {
-                let k: [__m256; 8] = std::array::from_fn(|r| F::load(row[r.min(8 / G - 1)], c));
+                let k: [__m256; 8] = std::array::from_fn(|r| {
+                    let row = row[r.min(8 / G - 1)];
+                    if is_raw::<F>(D) { F::load_raw(row, c) } else { F::load(row, c) }
+                });
                 for g in 0..G {
                     let q = _mm256_loadu_ps(queries.add(g * d + 8 * c));
                     for r in 0..8 / G {
@@ -300,27 +291,30 @@ impl Task<'_> {
         chunk: &Chunk<'_>,
         start: usize,
         end: usize,
-        weights: *const f32,
+        weights: *mut f32,
         fresh: bool,
     ) {
         let d = if D == 0 { self.head_dim } else { D };
         let mut c = 0;
         // SAFETY: rows `start..end` are in the list, and their vectors up to d / 8 in the rows and results.
         unsafe {
+            if is_raw::<F>(D) {
+                scale_weights::<F, G>(chunk, start, end, weights);
+            }
             while c + 8 / G <= d / 8 {
                 match G {
-                    4 => self.columns::<F, G, 2>(d, c, chunk, start, end, weights, fresh),
-                    2 => self.columns::<F, G, 4>(d, c, chunk, start, end, weights, fresh),
-                    _ => self.columns::<F, G, 8>(d, c, chunk, start, end, weights, fresh),
+                    4 => self.columns::<F, G, D, 2>(d, c, chunk, start, end, weights, fresh),
+                    2 => self.columns::<F, G, D, 4>(d, c, chunk, start, end, weights, fresh),
+                    _ => self.columns::<F, G, D, 8>(d, c, chunk, start, end, weights, fresh),
                 }
                 c += 8 / G;
             }
             if G == 1 && c + 4 <= d / 8 {
-                self.columns::<F, G, 4>(d, c, chunk, start, end, weights, fresh);
+                self.columns::<F, G, D, 4>(d, c, chunk, start, end, weights, fresh);
                 c += 4;
             }
             while c < d / 8 {
-                self.columns::<F, G, 1>(d, c, chunk, start, end, weights, fresh);
+                self.columns::<F, G, D, 1>(d, c, chunk, start, end, weights, fresh);
                 c += 1;
             }
             if !d.is_multiple_of(8) {
@@ -345,7 +339,7 @@ impl Task<'_> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     #[allow(clippy::too_many_arguments, reason = "inlined inner loop")]
-    unsafe fn columns<F: Format, const G: usize, const C: usize>(
+    unsafe fn columns<F: Format, const G: usize, const D: usize, const C: usize>(
         &self,
         d: usize,
         c: usize,
@@ -367,7 +361,8 @@ impl Task<'_> {
             }
             for i in start..end {
                 let row = *chunk.values().add(i);
-                let value: [__m256; C] = std::array::from_fn(|v| F::load(row, c + v));
+                let value: [__m256; C] =
+                    std::array::from_fn(|v| if is_raw::<F>(D) { F::load_raw(row, c + v) } else { F::load(row, c + v) });
                 for g in 0..G {
                     let weight = _mm256_broadcast_ss(&*weights.add(i * G + g));
                     for v in 0..C {
@@ -423,107 +418,61 @@ impl Task<'_> {
         }
     }
 
-    /// Makes weights of the scores that are kept there. `weights` holds the exponentials of the last chunk, which are
-    /// relative to the final maximum already.
+    /// Makes weights of the scores that are kept there.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn finish_weights<const G: usize>(
-        &self,
-        exponentials: *const f32,
-        done: usize,
-        last: usize,
-        most: __m256,
-        inverse: __m256,
-    ) {
-        let mut inverses = [0.0f32; 8];
+    unsafe fn finish_weights<const G: usize>(&self, rows: usize, most: __m256, inverse: __m256) {
         let mut lanes = [0.0f32; 8];
-        // SAFETY: as in `keep`.
-        unsafe {
-            _mm256_storeu_ps(inverses.as_mut_ptr(), inverse);
-            for i in 0..done - last {
+        for i in 0..rows {
+            // SAFETY: as in `keep`.
+            unsafe {
                 let at = self.weights.add(i * self.group);
-                lanes[..G].copy_from_slice(std::slice::from_raw_parts(at, G));
-                let weight = _mm256_mul_ps(exp2([_mm256_sub_ps(_mm256_loadu_ps(lanes.as_ptr()), most)])[0], inverse);
-                _mm256_storeu_ps(lanes.as_mut_ptr(), weight);
+                std::ptr::copy_nonoverlapping(at, lanes.as_mut_ptr(), G);
+                let weight = exp2([_mm256_sub_ps(_mm256_loadu_ps(lanes.as_ptr()), most)])[0];
+                _mm256_storeu_ps(lanes.as_mut_ptr(), _mm256_mul_ps(weight, inverse));
                 std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, G);
             }
-            for i in 0..last {
-                for g in 0..G {
-                    *self.weights.add((done - last + i) * self.group + g) = *exponentials.add(i * G + g) * inverses[g];
-                }
-            }
         }
     }
 }
 
-/// Scores become exponentials, in place; adds them to the sums. Four vectors go side by side: one chain of the polynomial
-/// alone would wait for itself.
+/// Whether scales of rows are left out of the inner loops: rows of a single block.
+const fn is_raw<F: Format>(d: usize) -> bool {
+    F::SCALED && d == BLOCK
+}
+
+/// A number for each of 8 / G rows, repeated for the G queries.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Softmax {
-    let mut at = 0;
-    // SAFETY: `count` scores and room for 32 more, which become as good as nothing (but finite).
+fn per_row<const G: usize>(number: impl Fn(usize) -> f32) -> __m256 {
+    let w = number;
+    match G {
+        4 => _mm256_setr_m128(_mm_set1_ps(w(0)), _mm_set1_ps(w(1))),
+        2 => {
+            let (a, b, c, d) = (w(0), w(1), w(2), w(3));
+            _mm256_setr_ps(a, a, b, b, c, c, d, d)
+        }
+        _ => _mm256_setr_ps(w(0), w(1), w(2), w(3), w(4), w(5), w(6), w(7)),
+    }
+}
+
+/// Multiplies weights by the scales of their values.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn scale_weights<F: Format, const G: usize>(chunk: &Chunk<'_>, start: usize, end: usize, weights: *mut f32) {
+    // SAFETY: rows `start..end` are in the list and have weights.
     unsafe {
-        for i in 0..4 {
-            _mm256_storeu_ps(scores.add(count + 8 * i), _mm256_set1_ps(-1e30));
+        let scale = |row: usize| F::scale_of(*chunk.values().add(row));
+        let mut at = start;
+        while at + 8 / G <= end {
+            let to = weights.add(at * G);
+            _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_loadu_ps(to), per_row::<G>(|r| scale(at + r))));
+            at += 8 / G;
         }
-        while at < count {
-            let score: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(scores.add(at + 8 * i)));
-            let weight = exp2(score.map(|s| _mm256_sub_ps(s, soft.most)));
-            for (i, weight) in weight.into_iter().enumerate() {
-                _mm256_storeu_ps(scores.add(at + 8 * i), weight);
+        while at < end {
+            for g in 0..G {
+                *weights.add(at * G + g) *= scale(at);
             }
-            let total = |v: [__m256; 4]| _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
-            soft.all = _mm256_add_ps(soft.all, total(score));
-            soft.sum = _mm256_add_ps(soft.sum, total(weight));
-            at += 32;
+            at += 1;
         }
     }
-    soft
-}
-
-/// Halves of lanes are added, two neighbouring vectors to one: a0+a2 a1+a3 b0+b2 b1+b3 in both halves. Blends run on more
-/// ports than shuffles, so that half of it is a blend.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn fold(v: [__m256; 8]) -> [__m256; 4] {
-    std::array::from_fn(|i| {
-        let (a, b) = (v[2 * i], v[2 * i + 1]);
-        _mm256_add_ps(_mm256_blend_ps::<0xCC>(a, b), _mm256_shuffle_ps::<0b01_00_11_10>(a, b))
-    })
-}
-
-/// The rest of the sums of eight vectors' lanes, as one vector.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn sum_folded(v: [__m256; 4]) -> __m256 {
-    let (low, high) = (_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    _mm256_add_ps(_mm256_blend_ps::<0xF0>(low, high), _mm256_permute2f128_ps::<0x21>(low, high))
-}
-
-/// The maximum of all lanes of a query, in all of them.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn most_of_query<const G: usize>(v: __m256) -> __m256 {
-    let mut v = _mm256_max_ps(v, _mm256_permute2f128_ps::<0x01>(v, v));
-    if G <= 2 {
-        v = _mm256_max_ps(v, _mm256_permute_ps::<0b01_00_11_10>(v));
-    }
-    if G == 1 {
-        v = _mm256_max_ps(v, _mm256_permute_ps::<0b10_11_00_01>(v));
-    }
-    v
-}
-
-/// The sum of all lanes of a query, in all of them.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn sum_of_query<const G: usize>(v: __m256) -> __m256 {
-    let mut v = _mm256_add_ps(v, _mm256_permute2f128_ps::<0x01>(v, v));
-    if G <= 2 {
-        v = _mm256_add_ps(v, _mm256_permute_ps::<0b01_00_11_10>(v));
-    }
-    if G == 1 {
-        v = _mm256_add_ps(v, _mm256_permute_ps::<0b10_11_00_01>(v));
-    }
-    v
 }

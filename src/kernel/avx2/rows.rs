@@ -10,6 +10,18 @@ use crate::kernel::quant::{BlockQ4, BlockQ8};
 /// # Safety
 /// Needs AVX2 and F16C, and a row that has these numbers.
 pub(super) trait Format {
+    /// Whether rows are blocks with a scale; then `load_raw` leaves the scale out, and `scale_of` gives that of a row of
+    /// one block.
+    const SCALED: bool = false;
+    #[inline(always)]
+    unsafe fn load_raw(row: *const u8, c: usize) -> __m256 {
+        // SAFETY: the caller's word.
+        unsafe { Self::load(row, c) }
+    }
+    #[inline(always)]
+    unsafe fn scale_of(_row: *const u8) -> f32 {
+        1.0
+    }
     unsafe fn load(row: *const u8, c: usize) -> __m256;
     unsafe fn load_tail(row: *const u8, c: usize, rest: usize) -> __m256;
 }
@@ -65,14 +77,28 @@ unsafe fn scale(block: *const u8) -> __m256 {
 }
 
 impl Format for Q8 {
+    const SCALED: bool = true;
+
     #[inline(always)]
-    unsafe fn load(row: *const u8, c: usize) -> __m256 {
+    unsafe fn load_raw(row: *const u8, c: usize) -> __m256 {
         // SAFETY: 4 times 8 numbers in a block, one byte each; the block is in the row.
         unsafe {
             let block = row.add(c / 4 * size_of::<BlockQ8>());
             let q = _mm_loadl_epi64(block.add(2 + c % 4 * 8).cast());
-            _mm256_mul_ps(scale(block), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)))
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn scale_of(row: *const u8) -> f32 {
+        // SAFETY: a block begins with its scale.
+        unsafe { _mm256_cvtss_f32(scale(row)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(row: *const u8, c: usize) -> __m256 {
+        // SAFETY: as there.
+        unsafe { _mm256_mul_ps(scale(row.add(c / 4 * size_of::<BlockQ8>())), Self::load_raw(row, c)) }
     }
 
     #[inline(always)]
@@ -83,16 +109,30 @@ impl Format for Q8 {
 }
 
 impl Format for Q4 {
+    const SCALED: bool = true;
+
     #[inline(always)]
-    unsafe fn load(row: *const u8, c: usize) -> __m256 {
+    unsafe fn load_raw(row: *const u8, c: usize) -> __m256 {
         // SAFETY: bytes 0..8 and 8..16 of a block hold the numbers 0..8 and 8..16 low, 16 more of them high.
         unsafe {
             let block = row.add(c / 4 * size_of::<BlockQ4>());
             let bytes = _mm_loadl_epi64(block.add(2 + c % 2 * 8).cast());
             let bytes = if c % 4 < 2 { bytes } else { _mm_srli_epi16::<4>(bytes) };
             let q = _mm_sub_epi8(_mm_and_si128(bytes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
-            _mm256_mul_ps(scale(block), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)))
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn scale_of(row: *const u8) -> f32 {
+        // SAFETY: a block begins with its scale.
+        unsafe { _mm256_cvtss_f32(scale(row)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(row: *const u8, c: usize) -> __m256 {
+        // SAFETY: as there.
+        unsafe { _mm256_mul_ps(scale(row.add(c / 4 * size_of::<BlockQ4>())), Self::load_raw(row, c)) }
     }
 
     #[inline(always)]

@@ -7,9 +7,10 @@ use std::arch::aarch64::*;
 use std::f32::consts::LOG2_E;
 use std::mem::MaybeUninit;
 
+use super::Eight;
 use super::dotprod::{self, Queries};
 use super::rows::{F16, F32, Format, Q4, Q8};
-use super::{Eight, exp2};
+use super::softmax::{Softmax, exp2, exponentials, over_query};
 use crate::kernel::chunk::{self, Chunk, ROWS};
 use crate::kernel::rows::Segment;
 
@@ -103,62 +104,44 @@ impl Task<'_> {
         let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 16];
         let scores: *mut f32 = scores.as_mut_ptr().cast();
         let mut rounded: Option<Queries<G>> = None;
-        let (mut done, mut last) = (0, 0);
+        let mut done = 0;
         // SAFETY (this function): the scores hold ROWS * G numbers and 16 more; the chunk has at most ROWS rows, each as
         // long as the head; pointers to queries, results and weights are the caller's word.
         unsafe {
             let zero = vdupq_n_f32(0.0);
-            let (mut most, mut sum, mut all) = (vdupq_n_f32(f32::NEG_INFINITY), zero, zero);
+            let mut soft = Softmax { most: vdupq_n_f32(f32::NEG_INFINITY), sum: zero, all: zero };
             loop {
                 let rows = chunk.advance(LOG2_E);
                 if rows == 0 {
                     break;
                 }
-                let before = most;
+                let before = soft.most;
                 let mut start = 0;
                 for run in chunk.runs() {
                     let span = start..run.end;
-                    most = match run.format {
-                        chunk::Format::F32 => self.score::<F32, G, D>(&chunk, span, scores, most),
-                        chunk::Format::F16 => self.score::<F16, G, D>(&chunk, span, scores, most),
+                    soft.most = match run.format {
+                        chunk::Format::F32 => self.score::<F32, G, D>(&chunk, span, scores, soft.most),
+                        chunk::Format::F16 => self.score::<F16, G, D>(&chunk, span, scores, soft.most),
                         chunk::Format::Q8 if DOTPROD && dotprod::fits(self.head_dim) => {
                             let queries = rounded.get_or_insert_with(|| Queries::new(self.queries, self.head_dim));
-                            self.score_q8(&chunk, queries, span, scores, most)
+                            self.score_q8(&chunk, queries, span, scores, soft.most)
                         }
-                        chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, span, scores, most),
-                        chunk::Format::Q4 => self.score::<Q4, G, D>(&chunk, span, scores, most),
+                        chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, span, scores, soft.most),
+                        chunk::Format::Q4 => self.score::<Q4, G, D>(&chunk, span, scores, soft.most),
                     };
                     start = run.end;
                 }
-                most = over_query::<G>(most, vmaxq_f32);
+                soft.most = over_query::<G>(soft.most, vmaxq_f32);
                 if !self.weights.is_null() {
                     self.keep::<G>(scores, done, rows);
                 }
                 if done > 0 {
                     // Results so far were relative to a lower maximum.
-                    let factor = exp2(vsubq_f32(before, most));
-                    sum = vmulq_f32(sum, factor);
+                    let factor = exp2(vsubq_f32(before, soft.most));
+                    soft.sum = vmulq_f32(soft.sum, factor);
                     self.multiply_out::<G>(factor);
                 }
-                // Numbers beyond the last score are made to count nothing.
-                vst1q_f32(scores.add(rows * G), vdupq_n_f32(f32::NEG_INFINITY));
-                let mut at = 0;
-                while at < rows * G {
-                    let score = vld1q_f32(scores.add(at));
-                    let mut weight = exp2(vsubq_f32(score, most));
-                    let beyond = (at + 4).saturating_sub(rows * G);
-                    if beyond > 0 {
-                        let numbers: [u32; 4] = std::array::from_fn(|i| if i + beyond < 4 { u32::MAX } else { 0 });
-                        let mask = vld1q_u32(numbers.as_ptr());
-                        weight = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(weight), mask));
-                        all = vaddq_f32(all, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(score), mask)));
-                    } else {
-                        all = vaddq_f32(all, score);
-                    }
-                    sum = vaddq_f32(sum, weight);
-                    vst1q_f32(scores.add(at), weight);
-                    at += 4;
-                }
+                soft = exponentials(scores, rows * G, soft);
                 let mut start = 0;
                 for run in chunk.runs() {
                     let (span, fresh) = (start..run.end, done + start == 0);
@@ -171,18 +154,17 @@ impl Task<'_> {
                     start = run.end;
                 }
                 done += rows;
-                last = rows;
             }
             if done == 0 {
                 std::ptr::write_bytes(self.out, 0, G * self.head_dim);
                 return G;
             }
-            let inverse = vdivq_f32(vdupq_n_f32(1.0), over_query::<G>(sum, vaddq_f32));
+            let inverse = vdivq_f32(vdupq_n_f32(1.0), over_query::<G>(soft.sum, vaddq_f32));
             let results = self.multiply_out::<G>(inverse);
             if !self.weights.is_null() {
-                self.finish_weights::<G>(scores, done, last, most, inverse);
+                self.finish_weights::<G>(done, soft.most, inverse);
             }
-            *finite &= vaddvq_f32(all).is_finite() && results.is_finite();
+            *finite &= vaddvq_f32(soft.all).is_finite() && results.is_finite();
         }
         G
     }
@@ -418,51 +400,18 @@ impl Task<'_> {
         }
     }
 
-    /// Makes weights of the scores that are kept there. `exponentials` are those of the last chunk, which are relative to
-    /// the final maximum already.
-    unsafe fn finish_weights<const G: usize>(
-        &self,
-        exponentials: *const f32,
-        done: usize,
-        last: usize,
-        most: float32x4_t,
-        inverse: float32x4_t,
-    ) {
-        let mut inverses = [0.0f32; 4];
+    /// Makes weights of the scores that are kept there.
+    unsafe fn finish_weights<const G: usize>(&self, rows: usize, most: float32x4_t, inverse: float32x4_t) {
         let mut lanes = [0.0f32; 4];
-        // SAFETY: as in `keep`.
-        unsafe {
-            vst1q_f32(inverses.as_mut_ptr(), inverse);
-            for i in 0..done - last {
+        for i in 0..rows {
+            // SAFETY: as in `keep`.
+            unsafe {
                 let at = self.weights.add(i * self.group);
                 std::ptr::copy_nonoverlapping(at, lanes.as_mut_ptr(), G);
-                let weight = vmulq_f32(exp2(vsubq_f32(vld1q_f32(lanes.as_ptr()), most)), inverse);
-                vst1q_f32(lanes.as_mut_ptr(), weight);
+                let weight = exp2(vsubq_f32(vld1q_f32(lanes.as_ptr()), most));
+                vst1q_f32(lanes.as_mut_ptr(), vmulq_f32(weight, inverse));
                 std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, G);
             }
-            for i in 0..last {
-                for (g, inverse) in inverses.into_iter().enumerate().take(G) {
-                    *self.weights.add((done - last + i) * self.group + g) = *exponentials.add(i * G + g) * inverse;
-                }
-            }
         }
     }
-}
-
-/// Combines all lanes of a query, in all of them.
-#[inline(always)]
-fn over_query<const G: usize>(
-    mut v: float32x4_t,
-    f: unsafe fn(float32x4_t, float32x4_t) -> float32x4_t,
-) -> float32x4_t {
-    // SAFETY: the baseline of this architecture.
-    unsafe {
-        if G <= 2 {
-            v = f(v, vextq_f32::<2>(v, v));
-        }
-        if G == 1 {
-            v = f(v, vrev64q_f32(v));
-        }
-    }
-    v
 }
