@@ -6,6 +6,7 @@ mod metrics;
 mod picture;
 mod run;
 mod table;
+mod tracking;
 
 pub use judge::{DEFAULT, Fold, RecordingReport, Report, Run, SENSITIVITIES, Summary, Tick, judge};
 pub use manifest::{Label, LeaveOneOut, Manifest, ManifestError, Options, Recording, Stretch, Task};
@@ -13,3 +14,4 @@ pub use metrics::{Figures, Intervals, Scored, figures, intervals};
 pub use picture::picture;
 pub use run::{RunError, run_all};
 pub use table::table;
+pub use tracking::{TrackingFigures, TrackingScore};

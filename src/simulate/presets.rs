@@ -19,7 +19,7 @@ impl Scenario {
     /// - `demo`: a short visit that begins after 6 s; 3 minutes.
     ///
     /// And in a room of 6 by 5 m with a mesh of 16 links (four boards, an access point and three more transmitters, 20
-    /// frames a second each), for tracking:
+    /// frames a second each), where people stroll at 0.5 to 0.9 m/s, for tracking:
     /// - `crossing`: after 40 s of nobody, somebody walks across the room and back and leaves; 80 s;
     /// - `two`: two people whose ways cross again and again; 120 s;
     /// - `return`: somebody comes, leaves, and comes again ten seconds later; 130 s;
@@ -148,7 +148,11 @@ fn mesh(scenario: &mut Scenario) {
             clock_ppm: [12.0, -8.0, 25.0, -17.0][i],
         })
         .collect();
-    let walker = |via_m: &[[f64; 2]], plan: Vec<Phase>| PersonSetup { via_m: via_m.to_vec(), ..person("living", plan) };
+    let walker = |via_m: &[[f64; 2]], plan: Vec<Phase>| PersonSetup {
+        via_m: via_m.to_vec(),
+        speed_m_s: 0.7,
+        ..person("living", plan)
+    };
     match scenario.name.as_str() {
         "crossing" => {
             scenario.duration_s = 80.0;
@@ -185,7 +189,7 @@ fn guest(i: u32) -> PersonSetup {
             phase(from_s + 80.0, from_s + 120.0, Doing::Walk),
         ]
     });
-    PersonSetup { speed_m_s: 0.8 + 0.05 * f64::from(i), ..person("living", plan.collect()) }
+    PersonSetup { speed_m_s: 0.5 + 0.04 * f64::from(i), ..person("living", plan.collect()) }
 }
 
 fn person(zone: &str, plan: Vec<Phase>) -> PersonSetup {

@@ -4,6 +4,7 @@ use nalgebra::Matrix2;
 
 use super::assign::{Assignment, Weights};
 use super::image::{Detection, Image};
+use super::kalman::Measured;
 use super::plan::{AreaPlan, distance};
 use super::settings::Settings;
 use super::tracker::{KnownLink, State};
@@ -28,6 +29,8 @@ pub(super) struct Area {
     changes: Vec<Option<f64>>,
     /// Seconds since there was an image.
     blind_s: f64,
+    /// How old, on average, is what the links say, seconds.
+    age_s: f64,
     assignment: Assignment,
     /// Per track index its detection.
     given: Vec<Option<usize>>,
@@ -60,6 +63,7 @@ impl Area {
             plan,
             image,
             blind_s: 0.0,
+            age_s: 0.0,
             assignment: Assignment::default(),
             given: Vec::new(),
             rows: Vec::new(),
@@ -68,17 +72,20 @@ impl Area {
 
     /// Looks at a tick. True where something is known: enough links speak. Detections only while one of them moves.
     pub(super) fn look(&mut self, links: &[LinkFeatures], known: &[KnownLink], dt_s: f64, settings: &Settings) -> bool {
-        let (mut speak, mut moving) = (0, false);
+        let (mut speak, mut moving, mut age_s) = (0, false, 0.0);
         for (change, index) in self.changes.iter_mut().zip(&self.plan.links) {
             let link = &known[*index];
             let features = link.now.and_then(|i| links.get(i));
             *change = features.and_then(|f| {
                 moving |= f.verdict == Verdict::Moving;
+                let hz = f64::from(f.rate_hz).max(1.0);
                 let above = f64::from(f.change?).exp() - link.quiet.unwrap_or(QUIET);
+                age_s += settings.age_factor * (0.6 + 40.0 / hz).clamp(1.0, 2.0);
                 above.is_finite().then_some(above.max(0.0))
             });
             speak += usize::from(change.is_some());
         }
+        self.age_s = age_s / f64::max(speak as f64, 1.0);
         self.image.detections.clear();
         let enough = speak >= 3 && speak as f64 >= LEAST_PART * self.plan.links.len() as f64;
         let looked = enough && (!moving || self.image.look(&self.changes, settings));
@@ -91,9 +98,13 @@ impl Area {
         self.blind_s > settings.outage_freeze_s
     }
 
-    /// Covariance of a detection.
-    pub(super) fn covariance(&self, settings: &Settings) -> Matrix2<f64> {
-        Matrix2::identity() * settings.detection_sigma_m.powi(2)
+    /// A detection for the filter.
+    pub(super) fn measured(&self, detection: &Detection, settings: &Settings) -> Measured {
+        Measured {
+            position_m: detection.position_m,
+            covariance: Matrix2::identity() * settings.detection_sigma_m.powi(2),
+            age_s: self.age_s,
+        }
     }
 
     /// Gives the detections of this tick to the tracks of the area, which is number `me`.
@@ -108,15 +119,15 @@ impl Area {
         }
         let weights =
             Weights { position: settings.position_weight, embedding: settings.embedding_weight, gate: settings.gate() };
-        let r = Matrix2::identity() * settings.detection_sigma_m.powi(2);
         self.assignment.begin(self.rows.len(), detections.len());
         for (row, index) in self.rows.iter().enumerate() {
             let Some(filter) = &states[*index].filter else { continue };
             for (column, detection) in detections.iter().enumerate() {
                 // A detection has no embedding: that is made of a track's tokens, after this.
+                let measured = self.measured(detection, settings);
                 let cost = filter
-                    .distance(detection.position_m, &r)
-                    .and_then(|(d2, volume)| weights.cost(d2, volume / r.determinant(), None));
+                    .distance(&measured)
+                    .and_then(|(d2, volume)| weights.cost(d2, volume / measured.covariance.determinant(), None));
                 self.assignment.set(row, column, cost);
             }
         }
@@ -144,7 +155,8 @@ impl Area {
 /// Are two tracks, for now, where one person could be? Within the merging distance, and within each other's gate.
 pub(super) fn one_person(a: &State, b: &State, settings: &Settings) -> bool {
     let (Some(first), Some(second)) = (&a.filter, &b.filter) else { return false };
+    let there = Measured { position_m: second.position(), covariance: second.position_covariance(), age_s: 0.0 };
     a.area == b.area
         && distance(first.position(), second.position()) <= settings.merge_distance_m
-        && first.distance(second.position(), &second.position_covariance()).is_some_and(|(d2, _)| d2 <= settings.gate())
+        && first.distance(&there).is_some_and(|(d2, _)| d2 <= settings.gate())
 }

@@ -14,6 +14,15 @@ const BIRTH_SPEED_M_S: f64 = 1.0;
 /// A place is never less certain than this, metres: a lost person is still in the house.
 const MOST_SIGMA_M: f64 = 2.0;
 
+/// A place as measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    pub(super) position_m: [f64; 2],
+    pub(super) covariance: Matrix2<f64>,
+    /// How long ago, on average, the person was there, seconds.
+    pub(super) age_s: f64,
+}
+
 /// A filter.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kalman {
@@ -64,32 +73,36 @@ impl Kalman {
         }
     }
 
-    /// Innovation, its covariance with a detection of covariance `r`, and the squared Mahalanobis distance.
-    fn innovation(&self, z: [f64; 2], r: &Matrix2<f64>) -> Option<(Vector2<f64>, Matrix2<f64>, Matrix2<f64>)> {
-        let s = self.position_covariance() + r;
-        let inverse = s.try_inverse()?;
-        Some((Vector2::new(z[0] - self.x[0], z[1] - self.x[1]), s, inverse))
+    /// What a detection sees of the state: where the person was `z.age_s` ago, p - age v.
+    fn sees(age_s: f64) -> SMatrix<f64, 2, 4> {
+        let mut h = SMatrix::<f64, 2, 4>::identity();
+        h[(0, 2)] = -age_s;
+        h[(1, 3)] = -age_s;
+        h
+    }
+
+    /// Innovation and its covariance.
+    fn innovation(&self, z: &Measured) -> (Vector2<f64>, Matrix2<f64>) {
+        let h = Self::sees(z.age_s);
+        (Vector2::from(z.position_m) - h * self.x, h * self.p * h.transpose() + z.covariance)
     }
 
     /// Squared Mahalanobis distance of a detection, and the determinant of the innovation's covariance; `None` where
     /// that covariance is singular.
-    pub(super) fn distance(&self, z: [f64; 2], r: &Matrix2<f64>) -> Option<(f64, f64)> {
-        let (v, s, inverse) = self.innovation(z, r)?;
-        Some(((v.transpose() * inverse * v)[0], s.determinant()))
+    pub(super) fn distance(&self, z: &Measured) -> Option<(f64, f64)> {
+        let (v, s) = self.innovation(z);
+        Some(((v.transpose() * s.try_inverse()? * v)[0], s.determinant()))
     }
 
-    /// Takes a detection in. False where the covariance is singular (nothing changed).
-    pub(super) fn update(&mut self, z: [f64; 2], r: &Matrix2<f64>) -> bool {
-        let Some((v, _, inverse)) = self.innovation(z, r) else { return false };
-        let gain: SMatrix<f64, 4, 2> = self.p.fixed_view::<4, 2>(0, 0) * inverse;
-        let mut left = Covariance::identity();
-        for i in 0..4 {
-            for k in 0..2 {
-                left[(i, k)] -= gain[(i, k)];
-            }
-        }
+    /// Takes a detection in. False where the innovation's covariance is singular (nothing changed).
+    pub(super) fn update(&mut self, z: &Measured) -> bool {
+        let (v, s) = self.innovation(z);
+        let Some(inverse) = s.try_inverse() else { return false };
+        let h = Self::sees(z.age_s);
+        let gain: SMatrix<f64, 4, 2> = self.p * h.transpose() * inverse;
+        let left = Covariance::identity() - gain * h;
         self.x += gain * v;
-        let p = left * self.p * left.transpose() + gain * r * gain.transpose();
+        let p = left * self.p * left.transpose() + gain * z.covariance * gain.transpose();
         self.p = 0.5 * (p + p.transpose());
         true
     }
@@ -133,13 +146,27 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn seen(x: f64, y: f64, variance: f64, age_s: f64) -> Measured {
+        Measured { position_m: [x, y], covariance: Matrix2::identity() * variance, age_s }
+    }
+
+    #[test]
+    fn late_detections_of_a_walker_do_not_make_the_track_late() {
+        let mut filter = Kalman::new([0.0, 0.0], 0.2);
+        for i in 1..=60 {
+            filter.predict(0.25, 0.3);
+            // Walks at 1 m/s; what is seen is a second old.
+            filter.update(&seen(0.25 * f64::from(i) - 1.0, 0.0, 0.04, 1.0));
+        }
+        assert!((filter.position()[0] - 15.0).abs() < 0.1, "{:?}", filter.position());
+    }
+
     #[test]
     fn velocity_is_learned_from_places_alone() {
-        let r = Matrix2::identity() * 0.04;
         let mut filter = Kalman::new([0.0, 0.0], 0.2);
         for i in 1..=40 {
             filter.predict(0.25, 0.3);
-            assert!(filter.update([0.25 * f64::from(i), -0.1 * f64::from(i)], &r));
+            assert!(filter.update(&seen(0.25 * f64::from(i), -0.1 * f64::from(i), 0.04, 0.0)));
         }
         let v = filter.velocity();
         assert!((v[0] - 1.0).abs() < 0.05 && (v[1] + 0.4).abs() < 0.05, "{v:?}");
@@ -162,14 +189,14 @@ mod tests {
     #[test]
     fn an_update_is_the_weighted_mean_and_keeps_the_covariance_proper() {
         let mut filter = Kalman::new([0.0, 0.0], 1.0);
-        filter.update([1.0, 0.0], &Matrix2::identity());
+        filter.update(&seen(1.0, 0.0, 1.0, 0.0));
         assert!((filter.position()[0] - 0.5).abs() < 1e-12);
         assert!((filter.position_covariance()[(0, 0)] - 0.5).abs() < 1e-12);
-        let (d2, det) = filter.distance([2.5, 0.0], &(Matrix2::identity() * 0.5)).unwrap();
+        let (d2, det) = filter.distance(&seen(2.5, 0.0, 0.5, 0.0)).unwrap();
         assert!((d2 - 4.0).abs() < 1e-12 && (det - 1.0).abs() < 1e-12);
         for i in 0..10_000 {
             filter.predict(0.25, 0.5);
-            filter.update([f64::from(i % 3), 0.0], &(Matrix2::identity() * 1e-6));
+            filter.update(&seen(f64::from(i % 3), 0.0, 1e-6, 0.5));
             assert!(filter.p.symmetric_eigenvalues().min() > 0.0, "{i}");
         }
     }

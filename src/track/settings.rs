@@ -26,6 +26,8 @@ pub struct Settings {
     pub acceleration: f64,
     /// Standard deviation of the place of a detection, metres (0.05 to 5).
     pub detection_sigma_m: f64,
+    /// Age of what a link says, as a part of the window it looks at (0 to 1).
+    pub age_factor: f64,
     /// Probability with which the true detection of a track lies in its gate (0.5 to 0.9999).
     pub gate_probability: f64,
     /// Weight of place in the cost of an assignment (0 to 1).
@@ -67,6 +69,7 @@ impl Default for Settings {
             max_tracks: 32,
             acceleration: 0.5,
             detection_sigma_m: 0.7,
+            age_factor: 0.5,
             gate_probability: 0.99,
             position_weight: 0.6,
             embedding_weight: 0.4,
@@ -103,6 +106,7 @@ impl Settings {
             max_tracks: self.max_tracks.clamp(1, 256),
             acceleration: f(self.acceleration, d.acceleration, 0.05, 10.0),
             detection_sigma_m: f(self.detection_sigma_m, d.detection_sigma_m, 0.05, 5.0),
+            age_factor: f(self.age_factor, d.age_factor, 0.0, 1.0),
             gate_probability: f(self.gate_probability, d.gate_probability, 0.5, 0.9999),
             position_weight: f(self.position_weight, d.position_weight, 0.0, 1.0),
             embedding_weight: f(self.embedding_weight, d.embedding_weight, 0.0, 1.0),

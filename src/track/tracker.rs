@@ -183,6 +183,19 @@ impl Tracker {
         }
     }
 
+    #[doc(hidden)]
+    pub fn debug_detections(&self) -> Vec<String> {
+        self.areas
+            .iter()
+            .flat_map(|a| {
+                a.image
+                    .detections
+                    .iter()
+                    .map(|d| format!("{:.1},{:.1} x{:.2}", d.position_m[0], d.position_m[1], d.strength))
+            })
+            .collect()
+    }
+
     /// Figures.
     pub fn stats(&self) -> TrackerStats {
         TrackerStats {
@@ -359,7 +372,7 @@ impl Tracker {
             }
             let detection = self.areas[area].detection_of(index);
             if let (Some(detection), Some(filter)) = (detection, &mut self.states[index].filter) {
-                filter.update(detection.position_m, &self.areas[area].covariance(&self.settings));
+                filter.update(&self.areas[area].measured(&detection, &self.settings));
             }
             let seen = known.then_some(detection.is_some());
             if self.live(index, seen, dt_s, at, ended) {

@@ -165,7 +165,7 @@ impl HeadModel {
         for layer in 0..usize::from(header.n_layers) {
             weights.project_in(layer, scratch)?;
             let tensor =
-                |values: &[f32], heads| Tensor3::from_vec(n, heads, dim, values.to_vec()).map_err(ModelError::Head);
+                |values: &[f32], heads| Tensor3::from_vec(values.to_vec(), n, heads, dim).map_err(ModelError::Head);
             let (q, k, v) =
                 (tensor(&scratch.q, q_heads)?, tensor(&scratch.k, kv_heads)?, tensor(&scratch.v, kv_heads)?);
             let attended = attention.forward(&q, &k, &v).map_err(ModelError::Head)?;

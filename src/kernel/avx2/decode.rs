@@ -94,7 +94,7 @@ const fn is_copied(g: usize, d: usize) -> bool {
     d > 0 && d.is_multiple_of(8) && g * d <= 256
 }
 
-type Scores = [MaybeUninit<f32>; ROWS * 4 + 8];
+type Scores = [MaybeUninit<f32>; ROWS * 4 + 32];
 
 impl Task<'_> {
     /// Attention of G queries; D is the head dimension, or 0 if it is not known here.
@@ -104,7 +104,7 @@ impl Task<'_> {
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn run<const G: usize, const D: usize>(&self) -> bool {
         let mut chunk = Chunk::new(self.segments);
-        let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 8];
+        let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 32];
         let scores: *mut f32 = scores.as_mut_ptr().cast();
         let mut aligned = Aligned([const { MaybeUninit::uninit() }; 256]);
         // SAFETY: the caller's queries; the copy has room where `is_copied` says so.
@@ -112,7 +112,7 @@ impl Task<'_> {
         let (mut done, mut last) = (0, 0);
         let zero = _mm256_setzero_ps();
         let mut soft = Softmax { most: _mm256_set1_ps(f32::NEG_INFINITY), sum: zero, all: zero };
-        // SAFETY (this function): the scores hold ROWS * G numbers and 8 more; the chunk has at most ROWS rows, each as long
+        // SAFETY (this function): the scores hold ROWS * G numbers and 32 more; the chunk has at most ROWS rows, each as long
         // as the head; pointers to queries, results and weights are the caller's word.
         unsafe {
             loop {
@@ -141,7 +141,7 @@ impl Task<'_> {
                 }
                 if done > 0 {
                     // Results so far were relative to a lower maximum.
-                    let factor = exp2(_mm256_sub_ps(before, soft.most));
+                    let factor = exp2([_mm256_sub_ps(before, soft.most)])[0];
                     soft.sum = _mm256_mul_ps(soft.sum, factor);
                     self.multiply_out::<G, D>(factor);
                 }
@@ -442,7 +442,7 @@ impl Task<'_> {
             for i in 0..done - last {
                 let at = self.weights.add(i * self.group);
                 lanes[..G].copy_from_slice(std::slice::from_raw_parts(at, G));
-                let weight = _mm256_mul_ps(exp2(_mm256_sub_ps(_mm256_loadu_ps(lanes.as_ptr()), most)), inverse);
+                let weight = _mm256_mul_ps(exp2([_mm256_sub_ps(_mm256_loadu_ps(lanes.as_ptr()), most)])[0], inverse);
                 _mm256_storeu_ps(lanes.as_mut_ptr(), weight);
                 std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, G);
             }
@@ -455,28 +455,27 @@ impl Task<'_> {
     }
 }
 
-/// Scores become exponentials, in place; adds them to the sums.
+/// Scores become exponentials, in place; adds them to the sums. Four vectors go side by side: one chain of the polynomial
+/// alone would wait for itself.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Softmax {
-    // SAFETY: `count` scores and room for 8 more.
+    let mut at = 0;
+    // SAFETY: `count` scores and room for 32 more, which become as good as nothing (but finite).
     unsafe {
-        let mut at = 0;
-        while at + 8 <= count {
-            let score = _mm256_loadu_ps(scores.add(at));
-            let weight = exp2(_mm256_sub_ps(score, soft.most));
-            soft.all = _mm256_add_ps(soft.all, score);
-            soft.sum = _mm256_add_ps(soft.sum, weight);
-            _mm256_storeu_ps(scores.add(at), weight);
-            at += 8;
+        for i in 0..4 {
+            _mm256_storeu_ps(scores.add(count + 8 * i), _mm256_set1_ps(-1e30));
         }
-        if at < count {
-            let mask = first_lanes(count - at);
-            let score = _mm256_maskload_ps(scores.add(at), mask);
-            let weight = _mm256_and_ps(exp2(_mm256_sub_ps(score, soft.most)), _mm256_castsi256_ps(mask));
-            soft.all = _mm256_add_ps(soft.all, score);
-            soft.sum = _mm256_add_ps(soft.sum, weight);
-            _mm256_storeu_ps(scores.add(at), weight);
+        while at < count {
+            let score: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(scores.add(at + 8 * i)));
+            let weight = exp2(score.map(|s| _mm256_sub_ps(s, soft.most)));
+            for (i, weight) in weight.into_iter().enumerate() {
+                _mm256_storeu_ps(scores.add(at + 8 * i), weight);
+            }
+            let total = |v: [__m256; 4]| _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
+            soft.all = _mm256_add_ps(soft.all, total(score));
+            soft.sum = _mm256_add_ps(soft.sum, total(weight));
+            at += 32;
         }
     }
     soft

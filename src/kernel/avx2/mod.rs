@@ -34,20 +34,20 @@ fn first_lanes(n: usize) -> __m256i {
 /// the exponent.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn exp2(x: __m256) -> __m256 {
-    // The second operand wins where one is NaN.
-    let x = _mm256_max_ps(_mm256_set1_ps(-125.0), x);
+fn exp2<const N: usize>(x: [__m256; N]) -> [__m256; N] {
     // 1.5 * 2^23: the sum has no bits left for a fraction, so it is rounded, and n sits in its lowest bits.
     let magic = _mm256_set1_ps(12_582_912.0);
-    let shifted = _mm256_add_ps(x, magic);
-    let f = _mm256_sub_ps(x, _mm256_sub_ps(shifted, magic));
-    let mut p = _mm256_set1_ps(EXP2[6]);
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(EXP2[5]));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(EXP2[4]));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(EXP2[3]));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(EXP2[2]));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(EXP2[1]));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(EXP2[0]));
-    let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(shifted));
-    _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n))
+    // The second operand wins where one is NaN.
+    let x = x.map(|x| _mm256_max_ps(_mm256_set1_ps(-125.0), x));
+    let shifted = x.map(|x| _mm256_add_ps(x, magic));
+    let f: [__m256; N] = std::array::from_fn(|i| _mm256_sub_ps(x[i], _mm256_sub_ps(shifted[i], magic)));
+    let mut p = f.map(|f| _mm256_fmadd_ps(_mm256_set1_ps(EXP2[6]), f, _mm256_set1_ps(EXP2[5])));
+    for c in [EXP2[4], EXP2[3], EXP2[2], EXP2[1], EXP2[0]] {
+        let c = _mm256_set1_ps(c);
+        p = std::array::from_fn(|i| _mm256_fmadd_ps(p[i], f[i], c));
+    }
+    std::array::from_fn(|i| {
+        let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(shifted[i]));
+        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p[i]), n))
+    })
 }
