@@ -26,10 +26,10 @@ pub enum TemporalError {
         /// What came.
         got: String,
     },
-    /// NaN or infinity in a key or value; nothing was appended.
-    #[error("{what}: element {index} is not a finite number; leave the token out")]
+    /// NaN, infinity, or a magnitude beyond the precision (65,504 in half precision); nothing was appended.
+    #[error("{what}: element {index} is not a finite number within the precision; leave the token out")]
     NotFinite {
-        /// Keys or values.
+        /// Queries, keys or values.
         what: &'static str,
         /// First such element.
         index: usize,

@@ -1,6 +1,6 @@
 //! Sparse grouped-query attention: prefill over a window and streaming over a cache.
 
-use super::cache::{CachePrecision, CacheShape, FullPolicy, KvCache};
+use super::cache::{CachePrecision, CacheShape, FullPolicy, KvCache, LARGEST, check_numbers};
 use super::config::{LandmarkWeight, Pattern, TemporalHeadConfig};
 use super::{TemporalError, Tensor3};
 use crate::kernel::{Kernel, LogWeights, Rows, Segment};
@@ -80,6 +80,8 @@ impl Core {
                 return Err(TemporalError::Shape { what, expected, got });
             }
         }
+        // Under heavy_hitters one such query would stay in the weights for ever.
+        check_numbers("q", q, LARGEST)?;
         cache.append_rows(k, v)?;
         cache.draw_plan();
         let (group, scale) = (c.group(), c.scale());
@@ -108,9 +110,7 @@ impl Core {
         k.expect("k", q.seq(), c.kv_heads, c.head_dim)?;
         v.expect("v", q.seq(), c.kv_heads, c.head_dim)?;
         for (what, t) in [("q", q), ("k", k), ("v", v)] {
-            if let Some(index) = t.as_slice().iter().position(|x| !x.is_finite()) {
-                return Err(TemporalError::NotFinite { what, index });
-            }
+            check_numbers(what, t.as_slice(), LARGEST)?;
         }
         Ok(q.seq())
     }

@@ -5,9 +5,6 @@ use half::slice::HalfFloatSliceExt;
 
 use crate::kernel::{BLOCK, BlockQ4, BlockQ8, LogWeights, Rows, Segment, blocks_for};
 
-/// Largest number of half precision.
-const MOST_F16: f32 = 65504.0;
-
 /// In which numbers rows are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Numbers {
@@ -88,13 +85,8 @@ impl RowStore {
             }
             Data::F16(v) => {
                 let (k, rest) = v[row * 2 * dim..][..2 * dim].split_at_mut(dim);
-                for (half, single) in [(k, key), (rest, value)] {
-                    half.convert_from_f32_slice(single);
-                    // Beyond its range half precision knows only infinity, which would poison every later step.
-                    if single.iter().any(|x| x.abs() > MOST_F16) {
-                        half.iter_mut().zip(single).for_each(|(h, x)| *h = f16::from_f32(x.clamp(-MOST_F16, MOST_F16)));
-                    }
-                }
+                k.convert_from_f32_slice(key);
+                rest.convert_from_f32_slice(value);
             }
             Data::Q8(v) => {
                 let parts = key.chunks(BLOCK).chain(value.chunks(BLOCK));

@@ -1,13 +1,16 @@
 //! A new token comes in, and what that moves: the policy of a full cache, the tail, the means of blocks.
 
-use super::{FullPolicy, KvCache};
+use half::f16;
+
+use super::{CachePrecision, FullPolicy, KvCache};
 use crate::head::{TemporalError, Tensor3};
 
 impl KvCache {
     /// Appends the key and the value of one token, each of shape (1, kv_heads, head_dim).
     ///
     /// # Errors
-    /// [`TemporalError::Shape`] for other shapes, [`TemporalError::NotFinite`] for NaN and infinity,
+    /// [`TemporalError::Shape`] for other shapes, [`TemporalError::NotFinite`] for NaN, infinity and numbers beyond the
+    /// precision,
     /// [`TemporalError::CacheFull`] under [`FullPolicy::Error`]. In all cases the cache is as before.
     pub fn append(&mut self, k: &Tensor3, v: &Tensor3) -> Result<(), TemporalError> {
         k.expect("k", 1, self.shape.kv_heads, self.shape.head_dim)?;
@@ -23,11 +26,7 @@ impl KvCache {
                 let (expected, got) = (format!("{heads} x {dim} numbers"), format!("{} numbers", row.len()));
                 return Err(TemporalError::Shape { what, expected, got });
             }
-            // One pass without branches; the search for the culprit only if there is one.
-            if !row.iter().fold(0.0f32, |sum, x| sum + x * 0.0).is_finite() {
-                let index = row.iter().position(|x| !x.is_finite()).unwrap_or_default();
-                return Err(TemporalError::NotFinite { what, index });
-            }
+            check_numbers(what, row, self.limit())?;
         }
         if self.is_full() {
             match self.policy {
@@ -61,6 +60,11 @@ impl KvCache {
         self.add_to_block(keys, values);
         self.position += 1;
         Ok(())
+    }
+
+    /// Largest magnitude that is taken: half precision has only infinity beyond, products of single precision overflow.
+    fn limit(&self) -> f32 {
+        if self.precision == CachePrecision::F32 { LARGEST } else { f16::MAX.to_f32() }
     }
 
     /// The token whose slot in the tail is about to be taken moves behind it: into the store, or into the pyramid.
@@ -104,4 +108,18 @@ impl KvCache {
             self.sums.fill(0.0);
         }
     }
+}
+
+/// Largest magnitude of a number in single precision: the square of it, added up over a head, still is a number.
+pub(in crate::head) const LARGEST: f32 = 1e16;
+
+/// Refuses NaN, infinity and numbers beyond `limit`. One pass without branches (without their signs the bits of floats are
+/// ordered as the floats are, infinity and NaN last); the search for the culprit only if there is one.
+pub(in crate::head) fn check_numbers(what: &'static str, numbers: &[f32], limit: f32) -> Result<(), TemporalError> {
+    let magnitude = |x: &f32| x.to_bits() & 0x7fff_ffff;
+    if numbers.iter().map(magnitude).fold(0, u32::max) <= limit.to_bits() {
+        return Ok(());
+    }
+    let index = numbers.iter().position(|x| magnitude(x) > limit.to_bits()).unwrap_or_default();
+    Err(TemporalError::NotFinite { what, index })
 }

@@ -10,6 +10,7 @@ mod heavy;
 mod kind;
 mod plan;
 
+pub(in crate::head) use append::{LARGEST, check_numbers};
 pub(in crate::head) use kind::CacheShape;
 pub use kind::{CachePrecision, FullPolicy};
 
