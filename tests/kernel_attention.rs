@@ -213,6 +213,11 @@ fn numbers_that_are_not_finite_are_named() {
                 }
             }
         }
+        // As large as can be: still right.
+        let large = kernel.flash_attention(&[1e18; 8], &[[1e18f32; 8], [-1e18; 8]].concat(), &[2.5; 16], 8, 1.0, false);
+        assert_eq!(large.unwrap(), [2.5; 8], "{}", kernel.kind());
+        let negative = kernel.flash_attention(&[1e18; 8], &[-1e18; 24], &[2.5; 24], 8, 1.0, false);
+        assert_eq!(negative.unwrap(), [2.5; 8], "{}", kernel.kind());
         let huge = [f32::MAX; 8];
         let error = kernel.grouped_query_attention(&[f32::MAX; 16], &huge, &huge, &c).unwrap_err();
         assert!(matches!(error, KernelError::NotFinite { .. }), "{error}");
@@ -291,6 +296,9 @@ fn widths_of_queries_and_rows_are_compared() {
         assert!(matches!(run(8, 0, 64, 1).unwrap_err(), KernelError::Zero("head_dim")));
         assert!(matches!(run(32, 32, usize::MAX / 2, 4).unwrap_err(), KernelError::Shape { what: "rows", .. }));
         assert!(matches!(run(16, 16, usize::MAX, 1), Ok(())), "a single row has no next one");
+        let many = Segment::tokens(Rows::F32 { keys: &rows, values: &rows, stride: 0 }, usize::MAX);
+        let error = kernel.sparse_decode(&[0.5; 32], 32, &[many, many], 1.0, &mut [0.0; 32], Some(&mut [0.0; 2]));
+        assert!(matches!(error.unwrap_err(), KernelError::Shape { what: "weights", expected: usize::MAX, got: 2 }));
         let picked = |picks: &[u32]| {
             let segment = Segment::picked(Rows::F32 { keys: &rows, values: &rows[32..], stride: 32 }, picks);
             kernel.sparse_decode(&[0.5; 32], 32, &[segment], 1.0, &mut [0.0; 32], None)

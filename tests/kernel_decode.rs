@@ -145,12 +145,17 @@ fn naive(queries: &[f32], d: usize, segments: &[Segment<'_>], scale: f32) -> (Ve
 }
 
 fn check(seed: u64, group: usize, d: usize, shape: &[(usize, usize, usize, usize)], value_size: f32, query_size: f32) {
+    // Miri takes a thousand times as long.
+    let small = |n: usize, most: usize| if cfg!(miri) { n.min(most) } else { n };
+    let (group, d) = (small(group, 3), small(d, 33));
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let offset = rng.random_range(0..3usize);
     let queries: Vec<f32> = (0..offset + group * d).map(|_| query_size * rng.random_range(-1.0f32..1.0)).collect();
     let queries = &queries[offset..];
-    let stored: Vec<Stored> =
-        shape.iter().map(|&(kind, len, gap, w)| Stored::random(&mut rng, d, kind, len, gap, w, value_size)).collect();
+    let stored: Vec<Stored> = shape
+        .iter()
+        .map(|&(kind, len, gap, w)| Stored::random(&mut rng, d, kind, small(len, 3), gap, w, value_size))
+        .collect();
     let segments: Vec<Segment<'_>> = stored.iter().map(Stored::segment).collect();
     let scale = 1.0 / (d as f32).sqrt();
     let tolerance = EXACT * f64::from(2.0 + query_size);

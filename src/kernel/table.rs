@@ -188,13 +188,15 @@ impl Kernel {
         if out.len() != queries.len() {
             return Err(KernelError::Shape { what: "out", expected: queries.len(), got: out.len() });
         }
-        let mut rows = 0;
+        let group = queries.len() / head_dim;
+        let mut rows = 0usize;
         for segment in segments {
             segment.check(head_dim)?;
-            rows += segment.len;
+            // A stride of 0 makes any number of rows fit.
+            rows = rows.saturating_add(segment.len);
         }
         if let Some(weights) = &weights {
-            let expected = rows * (queries.len() / head_dim);
+            let expected = rows.saturating_mul(group);
             if weights.len() != expected {
                 return Err(KernelError::Shape { what: "weights", expected, got: weights.len() });
             }

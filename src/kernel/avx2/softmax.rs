@@ -19,10 +19,12 @@ pub(super) struct Softmax {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Softmax {
     let mut at = 0;
-    // SAFETY: `count` scores and room for 32 more, which become as good as nothing (but finite).
+    // SAFETY: `count` scores and room for 32 more, which become far less than the maximum, but finite.
     unsafe {
+        let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), soft.most);
+        let nothing = _mm256_sub_ps(_mm256_sub_ps(soft.most, magnitude), _mm256_set1_ps(1000.0));
         for i in 0..4 {
-            _mm256_storeu_ps(scores.add(count + 8 * i), _mm256_set1_ps(-1e30));
+            _mm256_storeu_ps(scores.add(count + 8 * i), nothing);
         }
         while at < count {
             let score: [__m256; 4] = std::array::from_fn(|i| _mm256_loadu_ps(scores.add(at + 8 * i)));

@@ -21,9 +21,9 @@ pub(super) struct Softmax {
 #[inline(always)]
 pub(super) unsafe fn exponentials(scores: *mut f32, count: usize, mut soft: Softmax) -> Softmax {
     let mut at = 0;
-    // SAFETY: the caller's word. What lies beyond the last score becomes as good as nothing (but finite).
+    // SAFETY: the caller's word. What lies beyond the last score becomes far less than the maximum, but finite.
     unsafe {
-        let nothing = vdupq_n_f32(-1e30);
+        let nothing = vsubq_f32(vsubq_f32(soft.most, vabsq_f32(soft.most)), vdupq_n_f32(1000.0));
         vst1q_f32(scores.add(count), nothing);
         vst1q_f32(scores.add(count + 4), nothing);
         while at < count {
