@@ -44,7 +44,7 @@ fn data() -> Option<PathBuf> {
 fn help_teaches_and_unknown_words_are_refused() {
     let (help, _) = ok(&["--help"]);
     for word in
-        ["run", "check", "ports", "decode", "record", "import", "replay", "evaluate", "simulate", "discovery", "demo"]
+        ["run", "check", "ports", "decode", "record", "import", "replay", "evaluate", "simulate", "discovery", "demo", "head"]
     {
         assert!(help.contains(word), "{word}");
     }
@@ -83,6 +83,17 @@ fn a_simulated_recording_decodes_imports_and_replays_the_same() {
     let (replayed, _) = ok(&["replay", "--json", &a]);
     assert_eq!(replayed, ok(&["replay", "--json", &zst]).0);
     assert!(replayed.contains("\"kind\":\"zone\"") && replayed.contains("\"kind\":\"link\""));
+    let tracks: Vec<Value> = lines(&replayed).into_iter().filter(|l| l["kind"] == "track").collect();
+    let last = tracks.iter().rfind(|t| t["state"] == "active").expect("the walker is followed");
+    assert!(last["tokens"].as_u64().unwrap() > 20 && last["cache_bytes"].as_u64().unwrap() > 10_000, "{last}");
+    assert_eq!((&last["cache"], &last["placement"]), (&Value::from("pyramid, f32"), &Value::Null));
+    let scalar = ok(&["replay", "--json", "--kernel", "scalar", &a]).0;
+    assert_eq!(replayed, scalar, "with untrained weights no number that is shown depends on the kernel");
+    let (text, _) = ok(&["replay", &a]);
+    assert!(text.contains("tokens, cache") && text.contains("people at least 1"), "{text}");
+    let refused = aetherd(&["replay", "--set", "head.kernel=turbo", &a]);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && error.contains("`turbo`; expected scalar, neon or avx2"), "{error}");
     for line in lines(&replayed).iter().filter(|l| l["kind"] == "zone") {
         assert_eq!(line["source"], "simulated", "a recording of simulated frames stays simulated");
         assert!(line["t"].as_str().unwrap().len() > 24 && line["t_s"].is_number());

@@ -122,6 +122,9 @@ async fn from_datagrams_to_an_occupied_zone_and_a_clean_goodbye() {
     let state: Value = serde_json::from_str(&state).unwrap();
     assert_eq!((&state["occupied"], &state["source"]), (&Value::from("ON"), &Value::from("sensed")));
     assert!(seen.on("homeassistant/device/aetherd_rig_zone_lab/config").len() == 1);
+    assert_eq!((&state["people"], &state["people_at_least"]), (&Value::from(1), &Value::from(true)));
+    let cached = || get(rig.web, "/metrics").contains("aetherd_tracks{status=\"active\"} 1");
+    mqtt_support::eventually("the walker is followed", cached).await;
 
     assert!(get(rig.web, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(get(rig.web, "/readyz").starts_with("HTTP/1.1 200"));
@@ -133,10 +136,14 @@ async fn from_datagrams_to_an_occupied_zone_and_a_clean_goodbye() {
         "aetherd_events_total{kind=\"entered\"} 1",
         "aetherd_build_info{version=",
         "aetherd_queue_depth{queue=\"frames\"}",
+        "aetherd_kv_cache_bytes{kind=\"active\"}",
+        "aetherd_tokens_total",
     ] {
         assert!(metrics.contains(name), "{name} in\n{metrics}");
     }
-    assert!(get(rig.web, "/api/state").contains("\"zones\""));
+    let shown = get(rig.web, "/api/state");
+    assert!(shown.contains("\"zones\"") && shown.contains("untrained"), "{shown}");
+    assert!(seen.on("aetherd/rig/tracks").is_empty(), "positions are published only where that is asked for");
 
     daemon.signal("TERM");
     assert_eq!(daemon.wait().await, 0);

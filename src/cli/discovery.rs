@@ -64,7 +64,6 @@ pub(super) fn run(common: &Common, args: &DiscoveryArgs) -> anyhow::Result<u8> {
 /// Everything that the configuration names, with nothing known about it.
 fn configured(settings: &Settings) -> Snapshot {
     let zone = |z: &crate::event::ZoneSettings| ZoneView {
-        tells_people_apart: false,
         name: z.name.clone(),
         area: z.area.clone(),
         state: ZoneState::unknown(z.effective_id(), Provenance::Sensed),

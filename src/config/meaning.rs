@@ -3,6 +3,8 @@
 use super::finding::Severity;
 use super::settings::{Settings, VERSION};
 use crate::event::{HOLD_RANGE_S, SENSITIVITY_RANGE, slug};
+use crate::head::{self, WeightBlob};
+use crate::kernel::{Kernel, KernelKind};
 
 /// Places of boards and transmitters, metres from the origin of the plan.
 const FARTHEST_M: f64 = 1000.0;
@@ -51,6 +53,8 @@ pub(super) fn check(settings: &Settings) -> Vec<Problem> {
     }
     occupancy(settings, p);
     signal(settings, p);
+    track(settings, p);
+    head(settings, p);
     zones(settings, p);
     nodes(settings, p);
     places(settings, p);
@@ -92,6 +96,78 @@ fn occupancy(settings: &Settings, p: &mut Problems) {
 fn signal(settings: &Settings, p: &mut Problems) {
     p.range("signal.sensitivity", settings.signal.sensitivity, (0.1, 10.0));
     p.range("signal.release_s", settings.signal.release_s, (0.25, 30.0));
+}
+
+fn track(settings: &Settings, p: &mut Problems) {
+    let t = &settings.track;
+    for (key, value, range) in [
+        ("confirm_after_s", t.confirm_after_s, (0.25, 60.0)),
+        ("doubt_ends_after_s", t.doubt_ends_after_s, (0.25, 60.0)),
+        ("lost_after_s", t.lost_after_s, (0.25, 600.0)),
+        ("terminate_after_s", t.terminate_after_s, (t.lost_after_s.max(0.25), 86_400.0)),
+        ("outage_freeze_s", t.outage_freeze_s, (0.0, 3600.0)),
+        ("merge_after_s", t.merge_after_s, (0.25, 600.0)),
+        ("merge_distance_m", t.merge_distance_m, (0.1, 5.0)),
+        ("max_tracks", t.max_tracks.into(), (1.0, 256.0)),
+        ("acceleration", t.acceleration, (0.05, 10.0)),
+        ("detection_sigma_m", t.detection_sigma_m, (0.05, 5.0)),
+        ("age_factor", t.age_factor, (0.0, 1.0)),
+        ("gate_probability", t.gate_probability, (0.5, 0.9999)),
+        ("position_weight", t.position_weight, (0.0, 1.0)),
+        ("embedding_weight", t.embedding_weight, (0.0, 1.0)),
+        ("embedding_distance", t.embedding_distance, (0.0, 2.0)),
+        ("grid_step_m", t.grid_step_m, (0.1, 1.0)),
+        ("ellipse_excess_m", t.ellipse_excess_m, (0.05, 5.0)),
+        ("echo_per_m2", t.echo_per_m2, (0.0, 10.0)),
+        ("regularisation", t.regularisation, (0.001, 100.0)),
+        ("correlation_m", t.correlation_m, (0.1, 5.0)),
+        ("resolution_m", t.resolution_m, (0.3, 5.0)),
+        ("misfit_ratio", t.misfit_ratio, (0.1, 1.0)),
+        ("least_share", t.least_share, (0.0, 1.0)),
+        ("max_detections", t.max_detections.into(), (1.0, 8.0)),
+    ] {
+        p.range(&format!("track.{key}"), value as f32, (range.0 as f32, range.1 as f32));
+    }
+}
+
+fn head(settings: &Settings, p: &mut Problems) {
+    let h = &settings.head;
+    for (key, value, range) in [
+        ("window_tokens", h.window_tokens as f32, (0.0, 4096.0)),
+        ("block_tokens", h.block_tokens as f32, (1.0, 4096.0)),
+        ("cache_tokens", h.cache_tokens as f32, (h.block_tokens.max(h.window_tokens + 2) as f32, 1_048_576.0)),
+        ("tail_tokens", h.tail_tokens as f32, (1.0, h.cache_tokens.saturating_sub(1) as f32)),
+        ("cache_budget_mib", h.cache_budget_mib as f32, (0.0, 65_536.0)),
+    ] {
+        p.range(&format!("head.{key}"), value, range);
+    }
+    let mut wrong = |key: &str, what: String, cure: &str| p.add(Severity::Error, key, what, cure);
+    if h.kernel != "auto"
+        && let Err(error) = h.kernel.parse::<KernelKind>().and_then(|kind| Kernel::select(Some(kind)).map(drop))
+    {
+        wrong("head.kernel", error.to_string(), "use \"auto\", or a kernel of this processor");
+    }
+    let two_tier = matches!(h.storage, head::Storage::Q8 | head::Storage::Q4);
+    if two_tier && h.memory == head::Memory::Pyramid {
+        wrong(
+            "head.storage",
+            "8 and 4 bits are for the compatible memory; a pyramid keeps few tokens one by one".to_owned(),
+            "use \"f32\" or \"f16\", or memory = \"compatible\"",
+        );
+    }
+    if two_tier && h.forgetting == head::Forgetting::HeavyHitters {
+        wrong(
+            "head.storage",
+            "heavy_hitters keeps its tokens in f32 or f16".to_owned(),
+            "use one of these, or forgetting = \"slide\"",
+        );
+    }
+    if let Some(path) = &h.weights
+        && let Err(error) = WeightBlob::open(path)
+    {
+        let (what, cure) = split_cure(&error.to_string());
+        p.add(Severity::Warning, "head.weights", format!("{}: {what}", path.display()), cure);
+    }
 }
 
 fn zones(settings: &Settings, p: &mut Problems) {

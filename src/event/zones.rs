@@ -280,10 +280,11 @@ impl Zone {
     }
 }
 
-/// Occupancy knows of people that are not followed (who stands still leaves no track), so it sets the least.
+/// Occupancy knows of people that are not followed (who stands still leaves no track), so it sets the least. A zone that
+/// counts as empty holds "at least 0" unless its links would have seen anybody who moves.
 fn people_in(occupied: bool, tracked: Option<PeopleCount>) -> PeopleCount {
     match tracked {
-        _ if !occupied => PeopleCount { people: 0, at_least: false },
+        _ if !occupied => PeopleCount { people: 0, at_least: tracked.is_none_or(|c| c.at_least) },
         Some(count) if count.people > 0 => count,
         _ => PeopleCount { people: 1, at_least: true },
     }

@@ -142,12 +142,11 @@ fn zone(topics: &Topics, snapshot: &Snapshot, zone: &ZoneView) -> Announcement {
         "binary_sensor",
         json!({"device_class": "motion", "value_template": "{{ value_json.motion }}"}),
     );
-    // Where links cannot tell people apart, the name says what the number is.
+    // The name says what the number is: two people near each other look like one.
     components.add(
         "people",
         "sensor",
-        json!({"name": if zone.tells_people_apart { "People" } else { "People at least" },
-               "state_class": "measurement", "icon": "mdi:account-multiple", "suggested_display_precision": 0,
+        json!({"name": "People at least", "state_class": "measurement", "icon": "mdi:account-multiple", "suggested_display_precision": 0,
                "value_template": "{{ value_json.people }}",
                "json_attributes_topic": topics.zone_state(id),
                "json_attributes_template": "{{ {'at_least': value_json.people_at_least} | tojson }}"}),
@@ -289,7 +288,6 @@ mod tests {
 
     fn snapshot() -> Snapshot {
         let zone = |id: &str| ZoneView {
-            tells_people_apart: false,
             name: "Zone".into(),
             area: None,
             state: ZoneState::unknown(id.into(), crate::types::Provenance::Sensed),

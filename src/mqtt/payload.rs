@@ -140,7 +140,6 @@ mod tests {
             since: None,
             hold_s: 30.0,
             sensitivity: 1.0,
-            tells_people_apart: false,
         };
         assert_eq!(
             zone_state(&zone),

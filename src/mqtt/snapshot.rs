@@ -21,8 +21,6 @@ pub struct ZoneView {
     pub hold_s: f32,
     /// Sensitivity in force.
     pub sensitivity: f32,
-    /// The links of the zone cross often enough to tell people apart; otherwise a count is "at least".
-    pub tells_people_apart: bool,
 }
 
 /// One board.

@@ -84,13 +84,13 @@ fn split(body: &Value, slow: &[&str], rule: Rule) -> Offer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
     version: String,
-    zones: Vec<(String, String, Option<String>, bool)>,
+    zones: Vec<(String, String, Option<String>)>,
     nodes: Vec<(String, String, Option<crate::types::MacAddr>, Option<String>)>,
 }
 
 impl Shape {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let zone = |z: &super::ZoneView| (z.state.zone.clone(), z.name.clone(), z.area.clone(), z.tells_people_apart);
+        let zone = |z: &super::ZoneView| (z.state.zone.clone(), z.name.clone(), z.area.clone());
         let zones = snapshot.zones.iter().map(zone).collect();
         let nodes = snapshot.nodes.iter().map(|n| (n.id.clone(), n.name.clone(), n.mac, n.chip.clone())).collect();
         Self { version: snapshot.version.clone(), zones, nodes }

@@ -143,7 +143,6 @@ impl Composer {
                 since: z.state.since.map(|t| rfc3339(t, moment.wall_offset)),
                 hold_s: z.hold_s,
                 sensitivity: z.sensitivity,
-                tells_people_apart: z.tells_people_apart,
                 state: z.state,
             }
         });

@@ -18,8 +18,6 @@ pub(super) struct ZoneNow {
     pub hold_s: f32,
     /// Sensitivity in force.
     pub sensitivity: f32,
-    /// The links of the zone tell people apart.
-    pub tells_people_apart: bool,
 }
 
 /// One track as the sensing thread has it.
@@ -94,14 +92,12 @@ impl Board {
                 let zone = std::mem::take(&mut old.state.zone);
                 old.state = ZoneState { zone, ..*new };
                 (old.hold_s, old.sensitivity) = tuning(i);
-                old.tells_people_apart = tracker.tells_people_apart(i);
             }
         } else {
             view.zones.clear();
             view.zones.extend(zones.states().enumerate().map(|(i, state)| {
                 let (hold_s, sensitivity) = tuning(i);
-                let tells_people_apart = tracker.tells_people_apart(i);
-                ZoneNow { state: state.clone(), hold_s, sensitivity, tells_people_apart }
+                ZoneNow { state: state.clone(), hold_s, sensitivity }
             }));
         }
         drop(view);

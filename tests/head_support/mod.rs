@@ -1,6 +1,6 @@
 //! Random tensors, and attention computed slowly in double precision from all that was ever seen.
 
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use aetherd::head::{LandmarkWeight, TemporalHeadConfig, Tensor3};
 use rand::{Rng, SeedableRng};

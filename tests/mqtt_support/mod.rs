@@ -295,7 +295,6 @@ pub fn zone(id: &str, name: &str) -> ZoneView {
         since: Some("2026-11-30T22:00:00+02:00".into()),
         hold_s: 30.0,
         sensitivity: 1.0,
-        tells_people_apart: false,
     }
 }
 
