@@ -1,7 +1,7 @@
 //! Simulated scenes through decoder, signal and track stage: lifecycle, slots, counts. Figures are printed on stderr;
 //! `cargo bench --bench track` has them over more seeds. Accuracy is asserted as far as it is sanity.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod track_support;
 

@@ -1,5 +1,5 @@
 //! Scenes of the simulator through decoder, signal and track stage, with what is true beside it.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use aetherd::evaluate::{TrackingFigures, TrackingScore};
 use aetherd::frame::{Decoder, DecoderSettings, Item, LineHint, LinkKey};
