@@ -1,7 +1,7 @@
 //! Attention of the temporal head against the public crate it is compatible with, against plain f64 arithmetic, and
 //! against itself: streaming and whole sequences, all patterns, no look ahead.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::needless_range_loop)]
 
 use aetherd::head::{
     AetherTemporalHead, CachePrecision, FullPolicy, LandmarkWeight, Pattern, TemporalBackendKind, TemporalError,

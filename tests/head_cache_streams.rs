@@ -1,6 +1,6 @@
 //! The key/value cache over long streams: what stays, what leaves, what it costs, and the pool that owns all of them.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use aetherd::head::{
     AetherTemporalHead, CachePool, CachePrecision, FullPolicy, KvCache, LandmarkWeight, Pattern, TemporalBackendKind,
