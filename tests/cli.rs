@@ -43,9 +43,20 @@ fn data() -> Option<PathBuf> {
 #[test]
 fn help_teaches_and_unknown_words_are_refused() {
     let (help, _) = ok(&["--help"]);
-    for word in
-        ["run", "check", "ports", "decode", "record", "import", "replay", "evaluate", "simulate", "discovery", "demo", "head"]
-    {
+    for word in [
+        "run",
+        "check",
+        "ports",
+        "decode",
+        "record",
+        "import",
+        "replay",
+        "evaluate",
+        "simulate",
+        "discovery",
+        "demo",
+        "head",
+    ] {
         assert!(help.contains(word), "{word}");
     }
     assert!(help.contains("First steps"));
