@@ -5,6 +5,8 @@ mod mqtt_support;
 
 use std::time::Duration;
 
+use aetherd::mqtt::{Settings, TrackView};
+use aetherd::track::{Lifecycle, Placement};
 use mqtt_support::{Broker, Daemon, LIMIT, Seen, Subscriber, any_broker, draft, eventually, settings, snapshot, zone};
 use serde_json::{Value, json};
 
@@ -50,8 +52,8 @@ async fn first_connection_in_order() {
     let state: Value = serde_json::from_str(&subscriber.on("aetherd/t1/zone/bed/state")[0]).unwrap();
     assert_eq!(
         state,
-        json!({"occupied": "ON", "motion": "OFF", "why": "motion", "score": 0.5, "quality": 0.9,
-               "since": "2026-11-30T22:00:00+02:00", "source": "simulated"})
+        json!({"occupied": "ON", "motion": "OFF", "why": "motion", "people": 2, "people_at_least": true, "score": 0.5,
+               "quality": 0.9, "since": "2026-11-30T22:00:00+02:00", "source": "simulated"})
     );
     let events: Vec<Value> =
         all.iter().filter(|s| s.topic.ends_with("/event")).map(|s| serde_json::from_str(&s.payload).unwrap()).collect();
@@ -160,7 +162,7 @@ async fn an_entity_that_went_since_the_last_version_goes_in_two_steps() {
     let path = dir.path().join("mqtt-inventory.json");
     let mut inventory: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let topic = "homeassistant/device/aetherd_t1_zone_bed/config";
-    inventory["devices"][topic]["payload"]["components"]["people"] =
+    inventory["devices"][topic]["payload"]["components"]["height"] =
         json!({"platform": "sensor", "unique_id": "x", "value_template": "{{ 1 }}"});
     std::fs::write(&path, inventory.to_string()).unwrap();
 
@@ -170,9 +172,40 @@ async fn an_entity_that_went_since_the_last_version_goes_in_two_steps() {
     let daemon = Daemon::start(settings(port), dir.path());
     subscriber.until("both steps", |all| all.iter().filter(|s| s.topic == topic).count() == 2).await;
     let steps: Vec<Value> = subscriber.on(topic).iter().map(|p| serde_json::from_str(p).unwrap()).collect();
-    assert_eq!(steps[0]["components"]["people"], json!({"platform": "sensor"}));
+    assert_eq!(steps[0]["components"]["height"], json!({"platform": "sensor"}));
     assert!(steps[0]["components"]["occupancy"]["unique_id"].is_string(), "the others stay whole");
-    assert!(steps[1]["components"]["people"].is_null());
+    assert!(steps[1]["components"]["height"].is_null());
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn positions_are_published_where_asked_for_and_never_retained() {
+    let (port, _broker) = any_broker();
+    let dir = tempfile::tempdir().unwrap();
+    let subscriber = Subscriber::start(port, &["#"]).await;
+    let daemon = Daemon::start(Settings { publish_tracks: true, ..settings(port) }, dir.path());
+    let topic = "aetherd/t1/tracks";
+    subscriber.until("no tracks yet", |all| all.iter().any(|s| s.topic == topic)).await;
+    let placement = Placement { position_m: [1.234, 2.0], velocity_m_s: [0.5, 0.0], sigma_m: 0.71 };
+    let track = TrackView {
+        id: 7,
+        zone: "bed".into(),
+        state: Lifecycle::Active,
+        age_s: 3.0,
+        unseen_s: 0.0,
+        placement: Some(placement),
+        tokens: 60,
+        cache_bytes: 36_000,
+    };
+    let elsewhere = TrackView { id: 8, placement: None, ..track.clone() };
+    daemon.change(move |s| s.tracks = vec![track.clone(), elsewhere.clone()]);
+    subscriber.until("both", |all| all.iter().any(|s| s.topic == topic && s.payload.contains("\"id\":8"))).await;
+    let body: Value = serde_json::from_str(subscriber.on(topic).last().unwrap()).unwrap();
+    assert_eq!(body["tracks"][0]["position_m"], json!([1.23, 2.0]));
+    assert_eq!((&body["tracks"][1]["position_m"], &body["source"]), (&Value::Null, &json!("simulated")));
+    let late = Subscriber::start(port, &["#"]).await;
+    late.until_on("aetherd/t1/status", "online").await;
+    assert!(late.all().iter().all(|s| !(s.retain && s.topic == topic)));
     daemon.stop().await;
 }
 

@@ -264,7 +264,14 @@ impl HeadStage {
             self.gallery.insert(end.track, end.at, &estimate.embedding);
         }
         let ended = self.streams.iter().position(|s| s.track == end.track).map(|i| self.streams.swap_remove(i));
-        let Some(slot) = end.slot else { return };
+        let Some(slot) = end.slot else {
+            // The survivor had no place and took over that of the one that ended, with what is in it.
+            if let (EndReason::MergedInto(survivor), Some(stream)) = (end.reason, ended) {
+                self.refused.retain(|t| *t != survivor);
+                self.streams.push(Stream { track: survivor, ..stream });
+            }
+            return;
+        };
         if let EndReason::MergedInto(survivor) = end.reason
             && let Some(other) = self.streams.iter_mut().find(|s| s.track == survivor)
         {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use aetherd::event::{Cause, EventDraft, EventKind, Journal, JournalSettings, Why, ZoneState};
 use aetherd::mqtt::{self, MqttHandle, NodeView, Settings, Snapshot, ZoneView};
+use aetherd::track::PeopleCount;
 use aetherd::types::{Provenance, SensingTime};
 use rumqttc::mqttbytes::QoS;
 use rumqttc::{AsyncClient, Event, MqttOptions, Packet, PublishOptions};
@@ -285,7 +286,7 @@ pub fn zone(id: &str, name: &str) -> ZoneView {
             occupied: Some(true),
             moving: Some(false),
             why: Some(Why::Motion),
-            people: None,
+            people: Some(PeopleCount { people: 2, at_least: true }),
             score: Some(0.5),
             quality: 0.9,
             available: true,
