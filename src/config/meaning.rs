@@ -132,14 +132,16 @@ fn track(settings: &Settings, p: &mut Problems) {
 
 fn head(settings: &Settings, p: &mut Problems) {
     let h = &settings.head;
-    for (key, value, range) in [
-        ("window_tokens", h.window_tokens as f32, (0.0, 4096.0)),
-        ("block_tokens", h.block_tokens as f32, (1.0, 4096.0)),
-        ("cache_tokens", h.cache_tokens as f32, (h.block_tokens.max(h.window_tokens + 2) as f32, 1_048_576.0)),
-        ("tail_tokens", h.tail_tokens as f32, (1.0, h.cache_tokens.saturating_sub(1) as f32)),
-        ("cache_budget_mib", h.cache_budget_mib as f32, (0.0, 65_536.0)),
-    ] {
-        p.range(&format!("head.{key}"), value, range);
+    p.range("head.window_tokens", h.window_tokens as f32, (0.0, 4096.0));
+    p.range("head.block_tokens", h.block_tokens as f32, (1.0, 4096.0));
+    p.range("head.cache_budget_mib", h.cache_budget_mib as f32, (0.0, 65_536.0));
+    let two_tier = matches!(h.storage, head::Storage::Q8 | head::Storage::Q4);
+    if h.memory == head::Memory::Compatible {
+        let least = h.block_tokens.max(h.window_tokens + 2) as f32;
+        p.range("head.cache_tokens", h.cache_tokens as f32, (least, 1_048_576.0));
+        if two_tier {
+            p.range("head.tail_tokens", h.tail_tokens as f32, (1.0, h.cache_tokens.saturating_sub(1) as f32));
+        }
     }
     let mut wrong = |key: &str, what: String, cure: &str| p.add(Severity::Error, key, what, cure);
     if h.kernel != "auto"
@@ -147,7 +149,6 @@ fn head(settings: &Settings, p: &mut Problems) {
     {
         wrong("head.kernel", error.to_string(), "use \"auto\", or a kernel of this processor");
     }
-    let two_tier = matches!(h.storage, head::Storage::Q8 | head::Storage::Q4);
     if two_tier && h.memory == head::Memory::Pyramid {
         wrong(
             "head.storage",

@@ -108,6 +108,14 @@ impl CachePool {
         true
     }
 
+    /// Whether [`acquire`](Self::acquire) would give another place caches now.
+    pub fn has_room(&self) -> bool {
+        let taken = self.slots.iter().flatten().count() + self.spare.len();
+        !self.spare.is_empty()
+            || (taken + 1).saturating_mul(self.bytes_each) <= self.budget
+            || self.slots.iter().flatten().any(|h| h.lost_since.is_some())
+    }
+
     /// Takes the caches of the track that has been lost longest.
     fn evict(&mut self) -> Option<LayerCaches> {
         let lost = self.slots.iter().enumerate();

@@ -87,20 +87,23 @@ impl Core {
         let (group, scale) = (c.group(), c.scale());
         let width = group * c.head_dim;
         let mut weights = cache.take_weights();
+        let mut result = Ok(());
         for head in 0..c.kv_heads {
             let (queries, out) = (&q[head * width..][..width], &mut out[head * width..][..width]);
             let segments = cache.segments(head);
             let rows: usize = segments.iter().map(|s| s.len).sum();
             let wanted = weights.as_mut().map(|w| &mut w[..rows * group]);
-            self.kernel.sparse_decode(queries, c.head_dim, &segments, scale, out, wanted)?;
-            if let Some(weights) = &weights {
+            let done = self.kernel.sparse_decode(queries, c.head_dim, &segments, scale, out, wanted);
+            if let (Ok(()), Some(weights)) = (&done, &weights) {
                 cache.add_mass(weights, group);
             }
+            result = result.and(done);
         }
+        // Also after an error: the cache needs the room for its next step.
         if let Some(weights) = weights {
             cache.give_weights(weights);
         }
-        Ok(())
+        Ok(result?)
     }
 
     /// Checks q, k, v of a whole window and gives its length.

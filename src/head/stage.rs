@@ -16,7 +16,8 @@ use super::model::{HeadModel, HeadOutput, ModelError, PooledCaches};
 use super::settings::{Forgetting, Memory, Settings, Storage};
 use super::weights::{WeightBlob, WeightDtype, WeightError};
 use super::{
-    CachePool, CachePrecision, FullPolicy, LandmarkWeight, Pattern, PoolStats, TemporalError, TemporalHeadConfig,
+    CachePool, CachePrecision, FullPolicy, KvCache, LandmarkWeight, LayerCaches, Pattern, PoolStats, TemporalError,
+    TemporalHeadConfig,
 };
 use crate::kernel::{Kernel, KernelError, KernelKind};
 use crate::signal::LinkChange;
@@ -102,7 +103,7 @@ pub struct HeadStats {
     pub refused: u64,
     /// Tokens streamed.
     pub tokens: u64,
-    /// Tokens the model refused.
+    /// Tokens the model refused: numbers beyond its precision.
     pub failed: u64,
     /// Embeddings of people who left.
     pub gallery: u64,
@@ -148,7 +149,7 @@ fn attention(settings: &Settings, weights: &WeightBlob) -> TemporalHeadConfig {
         window: settings.window_tokens,
         block_size: settings.block_tokens,
         pattern: if pyramid { Pattern::Pyramid } else { Pattern::Compatible },
-        landmark_weight: LandmarkWeight::Count,
+        landmark_weight: if pyramid { LandmarkWeight::Count } else { LandmarkWeight::Unit },
         ..TemporalHeadConfig::default()
     }
 }
@@ -167,6 +168,9 @@ impl HeadStage {
             name => Some(name.parse::<KernelKind>()?),
         };
         let kernel = Kernel::select(forced)?;
+        if let Err(error) = Kernel::set_global(forced) {
+            tracing::debug!(%error, "the functions of the library go on with another kernel");
+        }
         let (weights, name) = match &settings.weights {
             Some(path) => {
                 let name = path.display().to_string();
@@ -193,6 +197,10 @@ impl HeadStage {
         let make = move || (0..layers).map(|_| heads.make_cache_with(capacity, precision, policy)).collect();
         let budget = settings.cache_budget_mib.clamp(0.0, MOST_MIB) * 1_048_576.0;
         let pool = CachePool::new(PLACES, budget as usize, make)?;
+        if pool.bytes_each() > pool.budget_bytes() {
+            let (each, budget) = (pool.bytes_each(), pool.budget_bytes());
+            tracing::warn!(each, budget, "head.cache_budget_mib has no room for a single track: nobody gets a cache");
+        }
         let trained = model.info().trained;
         let storage = format!("{:?}", settings.storage).to_lowercase();
         let info = HeadInfo {
@@ -229,60 +237,65 @@ impl HeadStage {
     /// The tracks as of a tick, and those that ended since the last one.
     pub fn tick(&mut self, now: SensingTime, tracks: &[PoseTrack], ended: &[TrackEnded]) {
         for end in ended {
-            self.end(end);
+            self.end(end, tracks);
         }
         self.gallery.expire(now);
+        // Who is found is safe before anybody asks for memory.
+        for track in tracks {
+            if let Some(slot) = track.slot {
+                self.pool.set_lost(slot, (track.lifecycle == Lifecycle::Lost).then_some(track.seen));
+            }
+        }
         for track in tracks {
             let Some(slot) = track.slot else { continue };
-            let lost = track.lifecycle == Lifecycle::Lost;
-            match self.streams.iter().position(|s| s.track == track.id) {
+            let stream = self.streams.iter().position(|s| s.track == track.id);
+            match stream {
                 // Its cache was given up: if it is found again it begins anew.
                 Some(i) if !self.pool.holds(slot) => {
                     self.streams.remove(i);
                 }
-                Some(_) => {
-                    self.pool.set_lost(slot, lost.then_some(track.seen));
-                    continue;
-                }
+                Some(_) => continue,
                 None => {}
             }
-            if lost || self.refused.contains(&track.id) {
+            let known = self.refused.contains(&track.id);
+            if track.lifecycle == Lifecycle::Lost || known && !self.pool.has_room() {
                 continue;
             }
             if self.pool.acquire(slot, now) {
+                self.refused.retain(|t| *t != track.id);
                 self.streams.push(Stream { track: track.id, slot, tokens: 0, last: None });
-            } else {
+            } else if !known {
                 self.refused.push(track.id);
             }
         }
     }
 
-    fn end(&mut self, end: &TrackEnded) {
+    fn end(&mut self, end: &TrackEnded, tracks: &[PoseTrack]) {
         self.refused.retain(|t| *t != end.track);
         if let Some(i) = self.estimates.iter().position(|e| e.track == end.track) {
             let estimate = self.estimates.swap_remove(i);
-            self.gallery.insert(end.track, end.at, &estimate.embedding);
+            if end.reason == EndReason::TimedOut {
+                self.gallery.insert(end.track, end.at, &estimate.embedding);
+            }
         }
         let ended = self.streams.iter().position(|s| s.track == end.track).map(|i| self.streams.swap_remove(i));
-        let Some(slot) = end.slot else {
-            // The survivor had no place and took over that of the one that ended, with what is in it.
-            if let (EndReason::MergedInto(survivor), Some(stream)) = (end.reason, ended) {
-                self.refused.retain(|t| *t != survivor);
-                self.streams.push(Stream { track: survivor, ..stream });
+        let survivor = match end.reason {
+            EndReason::MergedInto(survivor) => tracks.iter().find(|t| t.id == survivor),
+            _ => None,
+        };
+        let Some((survivor, place)) = survivor.and_then(|s| Some((s.id, s.slot?))) else {
+            if let Some(slot) = end.slot {
+                self.pool.release(slot);
             }
             return;
         };
-        if let EndReason::MergedInto(survivor) = end.reason
-            && let Some(other) = self.streams.iter_mut().find(|s| s.track == survivor)
-        {
-            if self.pool.merge(other.slot, slot)
-                && let Some(ended) = ended
-            {
-                (other.tokens, other.last) = (ended.tokens, ended.last);
-            }
-            return;
+        // Without a slot of its own to give back, the ended one has left it to the survivor, with what is in it.
+        let moved = end.slot.is_none_or(|slot| self.pool.merge(place, slot));
+        if let (true, Some(ended)) = (moved, ended) {
+            self.refused.retain(|t| *t != survivor);
+            self.streams.retain(|s| s.track != survivor);
+            self.streams.push(Stream { track: survivor, slot: place, ..ended });
         }
-        self.pool.release(slot);
     }
 
     /// A fused frame: one token for every active track whose links gave something.
@@ -307,22 +320,31 @@ impl HeadStage {
             return;
         }
         let mut caches = PooledCaches { pool: &mut self.pool, slots: &self.slots };
-        if self.model.step(&self.batch, &mut caches, &mut self.output).is_err() {
-            // Counted, and shown in the metrics; the track goes on with its next token.
+        if let Err(error) = self.model.step(&self.batch, &mut caches, &mut self.output) {
+            tracing::debug!(%error, "a token was refused");
+        }
+        for (n, &i) in self.of.iter().enumerate() {
+            let stream = &mut self.streams[i];
+            if self.output.answers(n) {
+                (stream.tokens, stream.last) = (stream.tokens + 1, Some(at));
+                self.tokens += 1;
+                continue;
+            }
+            // Counted, and shown in the metrics; the track goes on with its next token, from the beginning where the
+            // model had to reset its caches.
             self.failed += 1;
+            let reset = |caches: &mut LayerCaches| caches.iter().all(KvCache::is_empty);
+            if self.pool.get_mut(stream.slot).is_some_and(reset) {
+                (stream.tokens, stream.last) = (0, None);
+            }
         }
-        for &i in &self.of {
-            self.streams[i].tokens += 1;
-            self.streams[i].last = Some(at);
-        }
-        self.tokens += self.of.len() as u64;
         if self.info.trained {
             self.keep_estimates();
         }
     }
 
     fn keep_estimates(&mut self) {
-        for (n, &i) in self.of.iter().enumerate() {
+        for (n, &i) in self.of.iter().enumerate().filter(|(n, _)| self.output.answers(*n)) {
             let track = self.streams[i].track;
             let known = self.estimates.iter().position(|e| e.track == track);
             let place = known.unwrap_or_else(|| {

@@ -100,6 +100,8 @@ pub struct HeadView {
     pub refused: u64,
     /// Tokens streamed since start.
     pub tokens: u64,
+    /// Tokens the model refused, since start.
+    pub failed: u64,
 }
 
 /// Everything published as state, at one moment.
@@ -111,6 +113,8 @@ pub struct Snapshot {
     pub nodes: Vec<NodeView>,
     /// People that are followed, oldest first.
     pub tracks: Vec<TrackView>,
+    /// Tracks that found no place for a cache, and people that were not followed because too many were, since start.
+    pub tracks_refused: [u64; 2],
     /// The temporal head; `None` where it is switched off.
     pub head: Option<HeadView>,
     /// Things that are wrong and want the user's attention, one sentence with the cure each. Empty when all is well.

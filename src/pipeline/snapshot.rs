@@ -134,6 +134,7 @@ impl Composer {
             evicted: stats.evicted,
             refused: stats.refused,
             tokens: stats.tokens,
+            failed: stats.failed,
         });
         let zones = view.zones.into_iter().map(|z| {
             let configured = self.zones.iter().find(|c| c.effective_id() == z.state.zone);
@@ -150,6 +151,7 @@ impl Composer {
             zones: zones.collect(),
             nodes: self.nodes(&moment),
             tracks,
+            tracks_refused: view.tracks_refused,
             head,
             faults: moment.faults,
             version: env!("CARGO_PKG_VERSION").to_owned(),

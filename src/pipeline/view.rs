@@ -40,6 +40,8 @@ pub(super) struct View {
     pub zones: Vec<ZoneNow>,
     /// People that are followed, oldest first.
     pub tracks: Vec<TrackNow>,
+    /// Tracks without a place for a cache, and tracks not begun, since start.
+    pub tracks_refused: [u64; 2],
     /// Numbers of the temporal head.
     pub head: Option<HeadStats>,
     /// The last tick.
@@ -68,6 +70,8 @@ impl Board {
         let Shown { zones, tracker, head } = shown;
         let mut view = self.view.lock().expect("no holder panics");
         view.head = head.map(HeadStage::stats);
+        let figures = tracker.stats();
+        view.tracks_refused = [figures.without_slot, figures.not_begun];
         view.tracks.clear();
         view.tracks.extend(tracker.tracks().iter().map(|t| {
             let cached = head.and_then(|h| h.cached(t.id)).unwrap_or_default();

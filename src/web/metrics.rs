@@ -119,6 +119,14 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
     let followed = |state| snapshot.tracks.iter().filter(|t| t.state == state).count() as f64;
     let rows = states.map(|(name, state)| (Labels(vec![("status", name.to_owned())]), followed(state)));
     add("tracks", "People that are followed", Gauge, rows.to_vec());
+    let [no_place, not_begun] = snapshot.tracks_refused;
+    add(
+        "tracks_without_place",
+        "Tracks that found no place for a cache (track.max_tracks)",
+        Counter,
+        one(no_place as f64),
+    );
+    add("tracks_not_begun", "People not followed: twice track.max_tracks were", Counter, one(not_begun as f64));
     if let Some(head) = &snapshot.head {
         let kinds = [("active", head.active_bytes), ("lost", head.lost_bytes), ("spare", head.spare_bytes)];
         let rows = kinds.map(|(kind, bytes)| (Labels(vec![("kind", kind.to_owned())]), bytes as f64));
@@ -126,6 +134,7 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
         add("kv_cache_budget_bytes", "Limit for all key/value caches", Gauge, one(head.budget_bytes as f64));
         add("kv_cache_evicted", "Caches of lost tracks given up for the budget", Counter, one(head.evicted as f64));
         add("kv_cache_refused", "Tracks that got no cache", Counter, one(head.refused as f64));
+        add("tokens_failed", "Tokens the temporal head refused", Counter, one(head.failed as f64));
         add("tokens", "Tokens streamed through the temporal head", Counter, one(head.tokens as f64));
     }
 

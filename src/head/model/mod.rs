@@ -103,6 +103,7 @@ impl HeadModel {
         out: &mut HeadOutput,
     ) -> Result<(), ModelError> {
         let Self { weights, attention, scratch } = self;
+        out.begin();
         let header = *weights.blob.header();
         let n = weights.count(tokens)?;
         if caches.tracks() != n {
@@ -156,6 +157,7 @@ impl HeadModel {
     /// [`ModelError`], as for [`step`](Self::step).
     pub fn forward(&mut self, tokens: &[f32], out: &mut HeadOutput) -> Result<(), ModelError> {
         let Self { weights, attention, scratch } = self;
+        out.begin();
         let header = *weights.blob.header();
         let n = weights.count(tokens)?;
         weights.normalise(tokens, &mut scratch.residual)?;

@@ -50,6 +50,8 @@ pub struct HeadOutput {
     pub(super) logits: Vec<f32>,
     pub(super) embedding_dim: usize,
     pub(super) embeddings: Vec<f32>,
+    /// By token: no answer, zeros stand in its place.
+    pub(super) missing: Vec<bool>,
 }
 
 impl HeadOutput {
@@ -69,6 +71,17 @@ impl HeadOutput {
         (self.embedding_dim > 0).then(|| &self.embeddings[token * self.embedding_dim..][..self.embedding_dim])
     }
 
+    /// Whether it speaks of this token: not beyond the tokens of the call, nor for one that was refused.
+    pub fn answers(&self, token: usize) -> bool {
+        token < self.tokens && !self.missing.get(token).copied().unwrap_or_default()
+    }
+
+    /// Forgets the answers of the call before.
+    pub(super) fn begin(&mut self) {
+        self.tokens = 0;
+        self.missing.clear();
+    }
+
     /// Replaces answers that are not finite by zeros; says which was the first.
     pub(super) fn clear_overflows(&mut self) -> Option<usize> {
         let mut first = None;
@@ -84,6 +97,10 @@ impl HeadOutput {
 
     /// Zeros for a token that could not be stepped.
     pub(super) fn clear(&mut self, token: usize) {
+        if self.missing.len() <= token {
+            self.missing.resize(token + 1, false);
+        }
+        self.missing[token] = true;
         self.logits[token * self.classes..][..self.classes].fill(0.0);
         self.embeddings[token * self.embedding_dim..][..self.embedding_dim].fill(0.0);
     }
