@@ -103,15 +103,16 @@ fn pyramid_rows(c: &TemporalHeadConfig, i: usize) -> Vec<Vec<usize>> {
         if next.is_empty() {
             continue;
         }
-        for level in 0..c.pyramid_levels {
-            levels[level].push(next);
-            if levels[level].len() < 3 {
+        let last = levels.len() - 1;
+        for (at, level) in levels.iter_mut().enumerate() {
+            level.push(next);
+            if level.len() < 3 {
                 break;
             }
-            let mut two = levels[level].remove(0);
-            two.extend(levels[level].remove(0));
-            if level + 1 == c.pyramid_levels {
-                levels[level].insert(0, two);
+            let mut two = level.remove(0);
+            two.extend(level.remove(0));
+            if at == last {
+                level.insert(0, two);
                 break;
             }
             next = two;

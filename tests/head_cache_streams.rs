@@ -1,6 +1,6 @@
 //! The key/value cache over long streams: what stays, what leaves, what it costs, and the pool that owns all of them.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use aetherd::head::{
     AetherTemporalHead, CachePool, CachePrecision, FullPolicy, KvCache, LandmarkWeight, Pattern, TemporalBackendKind,
@@ -300,8 +300,16 @@ fn days_cost_what_minutes_cost() {
             }
         };
         let early = steps.min(10_000) / 2;
-        run(0, early, &mut cache);
-        let counted = allocation_counter::measure(|| run(early, steps, &mut cache));
+        let chunk = early / 2;
+        run(0, early - chunk, &mut cache);
+        let clock = std::time::Instant::now();
+        run(early - chunk, early, &mut cache);
+        let at_first = clock.elapsed();
+        let counted = allocation_counter::measure(|| run(early, steps - chunk, &mut cache));
+        let clock = std::time::Instant::now();
+        run(steps - chunk, steps, &mut cache);
+        let at_last = clock.elapsed();
+        println!("{precision:?} {policy:?}: {chunk} steps took {at_first:?} at first, {at_last:?} after {steps}");
         if head.kernel().kind() != aetherd::kernel::KernelKind::Scalar {
             assert_eq!(counted.count_total, 0, "{precision:?} {policy:?} allocates");
         }
