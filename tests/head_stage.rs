@@ -73,6 +73,7 @@ fn run(scenario: Scenario, head: &Settings) -> Run {
                 let each = tracks.iter().find_map(|t| head.cached(t.id)).map_or(0, |c| c.bytes);
                 assert_eq!(stats.active_bytes + stats.lost_bytes, caches as u64 * each);
                 let slots: Vec<_> = tracks.iter().filter_map(|t| t.slot).collect();
+                assert_eq!(tick.tracker.stats().slots_in_use, slots.len(), "no slot leaks");
                 assert!(slots.iter().all(|s| slots.iter().filter(|o| *o == s).count() == 1), "{slots:?}");
                 assert!(tracks.iter().all(|t| t.lifecycle != Lifecycle::Tentative || t.slot.is_none()));
                 run.ticks += 1;
@@ -111,12 +112,11 @@ fn people_come_and_go_and_no_cache_leaks() {
 }
 
 #[test]
-fn a_budget_for_one_cache_is_kept_and_what_it_costs_is_counted() {
+fn a_budget_for_one_cache_is_kept() {
     // One track's caches take some 37 kB: 0.04 MiB is room for one.
     let settings = Settings { cache_budget_mib: 0.04, ..Settings::default() };
     let run = run(Scenario::preset("party").unwrap().shortened(300.0), &settings);
     eprintln!("{run:?}");
     assert!(run.most_bytes <= (0.04 * 1_048_576.0) as u64 && run.most_caches == 1);
     assert!(run.tokens > 100);
-    assert!(run.most_tracks < 2 || run.evicted + run.refused > 0);
 }
