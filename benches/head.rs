@@ -7,7 +7,7 @@
 //! Criterion measures one after the other, which is why this bench has a loop of its own. A sample takes about 0.12 ms, so
 //! that most escape the scheduler; medians are compared. Everything runs with 64 different queries in rotation. Peers run on
 //! one thread.
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::type_complexity)]
 
 #[path = "head/dense.rs"]
 mod dense;

@@ -56,6 +56,8 @@ boards walk
 
 step "zone occupied by motion" ha wait-for binary_sensor.living_room_occupancy on --timeout 30
 step "motion entity" ha wait-for binary_sensor.living_room_motion on --timeout 10
+step "people, at least one" ha wait-for sensor.living_room_people 1 --timeout 10
+step "the attribute says at least" bash -c "[[ \$(python3 '$tools/ha.py' states sensor.living_room_people) == *'\"at_least\": true'* ]]"
 step "second zone" ha wait-for binary_sensor.study_occupancy on --timeout 10
 step "event entity has an event" soon 10 bash -c "[[ \$(python3 '$tools/ha.py' states event.living_room_events) == *entered* ]]"
 step "board connectivity" soon 20 bash -c "python3 '$tools/ha.py' states binary_sensor | grep -q '_node_1_node_connectivity\|node_1_node_connectivity'"

@@ -90,7 +90,7 @@ fn over_the_budget_lost_tracks_give_way_but_not_one_that_is_just_found() {
     head.tick(now(0), &[active(1, 0)], &[]);
     stream(&mut head, &[active(1, 0)], 3);
     let lost = track(1, Some(0), Lifecycle::Lost, 1);
-    head.tick(now(1), &[lost.clone()], &[]);
+    head.tick(now(1), std::slice::from_ref(&lost), &[]);
     head.tick(now(2), &[lost, active(2, 1)], &[]);
     assert_eq!((tokens(&head, 1), tokens(&head, 2), head.stats().evicted), (None, Some(0), 1));
     // The first is found again, the second is lost: the memory changes hands, and begins anew.
