@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
 use clap::Args;
 
 use self::screen::{Feedback, Message, Screen, View};
@@ -73,6 +72,8 @@ pub(super) fn run(common: &Common, args: &DemoArgs) -> anyhow::Result<u8> {
 
 #[cfg(feature = "embedded-broker")]
 fn start_broker(settings: &mut Settings) -> anyhow::Result<String> {
+    use anyhow::Context;
+
     let address = mqtt::embedded::start(0).context("cannot start the embedded broker")?;
     settings.mqtt.host = address.ip().to_string();
     settings.mqtt.port = Some(address.port());
