@@ -27,6 +27,8 @@ pub(super) struct Area {
     zone_of: Vec<usize>,
     /// Per link its change at this tick.
     changes: Vec<Option<f64>>,
+    /// Whether anything is known at this tick.
+    pub(super) known: bool,
     /// Seconds since there was an image.
     blind_s: f64,
     /// How old, on average, is what the links say, seconds.
@@ -62,6 +64,7 @@ impl Area {
             changes: vec![None; plan.links.len()],
             plan,
             image,
+            known: false,
             blind_s: 0.0,
             age_s: 0.0,
             assignment: Assignment::with_room(
@@ -93,6 +96,7 @@ impl Area {
         let enough = speak >= 3 && speak as f64 >= LEAST_PART * self.plan.links.len() as f64;
         let looked = enough && (!moving || self.image.look(&self.changes, settings));
         self.blind_s = if looked { 0.0 } else { self.blind_s + dt_s };
+        self.known = looked;
         looked
     }
 

@@ -19,7 +19,9 @@ use crate::signal::{LinkFeatures, Verdict};
 use crate::types::SensingTime;
 
 /// Longest step that is taken for one; a longer silence counts as this long, seconds.
-const LONGEST_STEP_S: f64 = 3600.0;
+const LONGEST_STEP_S: f64 = 100_000.0;
+/// A longer step is no walk: where somebody went in it is not known, seconds.
+const LONGEST_WALK_S: f64 = 2.0;
 /// Links that are remembered; beyond them those that are not there are forgotten.
 const MOST_LINKS: usize = 128;
 /// Most links of a track.
@@ -150,10 +152,9 @@ impl Tracker {
 
     /// How many people are in the zone with index `zone`; `None` while nothing is known of it.
     ///
-    /// The active tracks, and at least 1 while a track of the zone is lost: that person is gone, or there and still. With
-    /// somebody there it is always "at least", since two people near each other look like one (see
-    /// `docs/tracking.md`). Nobody is "at least 0" without geometry; with geometry it is exact: nobody has moved for
-    /// `terminate_after_s`. People who have not moved for longer, or never, are not counted.
+    /// The active tracks, and 1 while no track of the zone is active and one is lost: that person is gone, or there and
+    /// still. Always "at least": two people near each other look like one, and who has not moved for
+    /// `terminate_after_s`, or never, is not seen (see `docs/tracking.md`).
     pub fn count(&self, zone: usize) -> Option<PeopleCount> {
         if self.silent_s.get(zone).is_none_or(|s| *s > self.settings.outage_freeze_s) {
             return None;
@@ -163,8 +164,7 @@ impl Tracker {
         };
         let (active, lost) = (here(Lifecycle::Active), here(Lifecycle::Lost));
         let people = if lost > 0 { active.max(1) } else { active };
-        let moves = self.moving[zone] == Some(true);
-        Some(PeopleCount { people, at_least: people > 0 || moves || !self.tells_people_apart(zone) })
+        Some(PeopleCount { people, at_least: true })
     }
 
     /// Whether the links of a zone cross so that people far enough apart can be told from each other, and enough of them
@@ -344,8 +344,13 @@ impl Tracker {
         let known = self.areas[area].look(links, &self.links, dt_s, settings);
         for (track, state) in self.tracks.iter().zip(&mut self.states) {
             if let (Some(filter), true) = (&mut state.filter, state.area == Some(area)) {
-                // Who is not seen for long is not taken for walking on through the walls.
-                if track.lifecycle == Lifecycle::Lost || state.life.missed_s() > settings.lost_after_s / 2.0 {
+                // Who is not seen for long is not taken for walking on through the walls, and of whom nothing is known
+                // for walking at all.
+                if !known
+                    || dt_s > LONGEST_WALK_S
+                    || track.lifecycle == Lifecycle::Lost
+                    || state.life.missed_s() > settings.lost_after_s / 2.0
+                {
                     filter.wait(dt_s, settings.acceleration);
                 } else {
                     filter.predict(dt_s, settings.acceleration);
@@ -389,7 +394,7 @@ impl Tracker {
         track.placement = Some(Placement { position_m, velocity_m_s: filter.velocity(), sigma_m: filter.sigma() });
         track.zone = area.zone_at(position_m) as u16;
         track.links.clear();
-        if state.life.missed_s() == 0.0 {
+        if area.known && state.life.missed_s() == 0.0 {
             let cell = area.image.cell_at(position_m);
             let said = area
                 .plan
@@ -443,7 +448,7 @@ impl Tracker {
                 false
             }
             Fate::Goes(to) => {
-                if to == Lifecycle::Active && track.lifecycle == Lifecycle::Tentative {
+                if to == Lifecycle::Active && track.lifecycle == Lifecycle::Tentative && track.slot.is_none() {
                     track.slot = self.slots.take();
                 }
                 track.lifecycle = to;
@@ -459,69 +464,6 @@ impl Tracker {
             self.slots.give_back(slot);
         }
         ended.push(TrackEnded { track: track.id, at, reason, slot: track.slot });
-    }
-
-    /// Younger tracks that keep beside an older one are it; so is one whose embedding is that of a lost track.
-    fn merge(&mut self, at: SensingTime, dt_s: f64, ended: &mut Vec<TrackEnded>) {
-        for young in (0..self.tracks.len()).rev() {
-            let older = (0..young)
-                .filter(|old| super::area::one_person(&self.states[*old], &self.states[young], &self.settings))
-                .map(|old| self.tracks[old].id)
-                .next();
-            let state = &mut self.states[young];
-            state.beside = match (older, state.beside) {
-                (Some(id), Some((before, for_s))) if id == before => Some((id, for_s + dt_s)),
-                (Some(id), _) => Some((id, dt_s)),
-                (None, _) => None,
-            };
-            let beside = state.beside.filter(|(_, for_s)| *for_s >= self.settings.merge_after_s).map(|(id, _)| id);
-            let again = beside.or_else(|| self.found_again(young));
-            let old = again.and_then(|id| self.tracks.iter().position(|t| t.id == id));
-            if let (Some(old), Some(into)) = (old, again) {
-                self.take_over(old, young);
-                self.end(young, at, EndReason::MergedInto(into), ended);
-            }
-        }
-    }
-
-    /// The lost track of the same area that the embedding of an active one is of, if any: the nearest.
-    fn found_again(&self, young: usize) -> Option<TrackId> {
-        if self.tracks[young].lifecycle != Lifecycle::Active {
-            return None;
-        }
-        let lost = (0..young).filter(|old| {
-            let same_area = self.states[*old].area == self.states[young].area;
-            self.tracks[*old].lifecycle == Lifecycle::Lost
-                && self.tracks[*old].seen <= self.tracks[young].born
-                && same_area
-        });
-        let near = lost.filter_map(|old| {
-            let (a, b) = (self.tracks[old].embedding.as_deref(), self.tracks[young].embedding.as_deref());
-            Some((old, super::assign::cosine_distance(a, b)?))
-        });
-        near.filter(|(_, d)| *d <= self.settings.embedding_distance)
-            .min_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(old, _)| self.tracks[old].id)
-    }
-
-    /// The older track goes on where the younger one is, if that was seen later. The older one's cache survives; where
-    /// it has none, it takes the younger one's.
-    fn take_over(&mut self, old: usize, young: usize) {
-        let (before, after) = self.tracks.split_at_mut(young);
-        let (older, younger) = (&mut before[old], &mut after[0]);
-        if younger.seen > older.seen {
-            older.seen = younger.seen;
-            (older.placement, older.zone) = (younger.placement, younger.zone);
-            std::mem::swap(&mut older.links, &mut younger.links);
-            self.states[old].filter = self.states[young].filter.clone();
-            self.states[old].life = self.states[young].life;
-            if older.lifecycle == Lifecycle::Lost {
-                older.lifecycle = younger.lifecycle;
-            }
-        }
-        if older.slot.is_none() && older.lifecycle == Lifecycle::Active {
-            older.slot = younger.slot.take();
-        }
     }
 }
 
@@ -540,5 +482,6 @@ fn share(said: impl Iterator<Item = (usize, f64)>, out: &mut Vec<LinkShare>) {
     }
 }
 
+mod merge;
 #[cfg(test)]
 mod tests;
