@@ -24,6 +24,10 @@ const LONGEST_STEP_S: f64 = 100_000.0;
 const LONGEST_WALK_S: f64 = 2.0;
 /// Links that are remembered; beyond them those that are not there are forgotten.
 const MOST_LINKS: usize = 128;
+/// A link that is not in the features for so long is forgotten, seconds.
+const ABSENT_S: f64 = 600.0;
+/// A link that says nothing for so long is no part of the plan until it speaks, seconds.
+const UNHEARD_S: f64 = 3600.0;
 /// Most links of a track.
 const MOST_SHARES: usize = 64;
 
@@ -34,8 +38,20 @@ pub(super) struct KnownLink {
     pub(super) place: LinkPlace,
     /// Last learned quiet level, in linear units.
     pub(super) quiet: Option<f64>,
+    /// Sum of changes and number of ticks with motion, kept when the plan is laid out anew.
+    pub(super) usual: (f64, f64),
+    /// Seconds that it was not in the features, and that it did not say anything, while others did.
+    absent_s: f64,
+    unheard_s: f64,
     /// Index into the features of this tick.
     pub(super) now: Option<usize>,
+}
+
+impl KnownLink {
+    /// Is it silent for so long that no image should wait for it?
+    fn out_of_plan(&self) -> bool {
+        self.unheard_s > UNHEARD_S
+    }
 }
 
 /// What a track has beside what is shown of it.
@@ -81,6 +97,8 @@ pub struct Tracker {
     next_id: u64,
     not_begun: u64,
     last: Option<SensingTime>,
+    /// Whether the places of all links are asked for at the next tick.
+    ask_again: bool,
 }
 
 impl Tracker {
@@ -102,12 +120,19 @@ impl Tracker {
             next_id: 1,
             not_begun: 0,
             last: None,
+            ask_again: false,
         }
     }
 
-    /// Takes changed settings and zones over. All tracks end ([`EndReason::Reset`], appended to `ended`), and the places
-    /// of all links are asked for anew.
+    /// Takes changed settings and zones over. Where settings or the number of zones have changed, all tracks end
+    /// ([`EndReason::Reset`], appended to `ended`) and everything is learned anew. Otherwise tracks, links and what is
+    /// learned stay. Either way the places of all links are asked for anew at the next tick, and only what they change
+    /// is laid out anew.
     pub fn reconfigure(&mut self, settings: Settings, zones: usize, ended: &mut Vec<TrackEnded>) {
+        if self.settings == settings.within_range() && self.zones == zones {
+            self.ask_again = true;
+            return;
+        }
         self.reset(ended);
         let (next_id, last, not_begun) = (self.next_id, self.last, self.not_begun);
         *self = Self { next_id, last, not_begun, ..Self::new(settings, zones) };
@@ -122,7 +147,7 @@ impl Tracker {
     }
 
     /// One tick. `links` are the features of all links at `at`; `place_of` is asked once for each link that is met (and
-    /// again after [`reconfigure`](Self::reconfigure)). Ends of tracks are appended to `ended`.
+    /// again after [`reconfigure`](Self::reconfigure), and where it was forgotten). Ends of tracks are appended to `ended`.
     pub fn step(
         &mut self,
         at: SensingTime,
@@ -132,12 +157,16 @@ impl Tracker {
     ) {
         let dt_s = self.last.map_or(0.25, |last| at.secs_since(last)).clamp(0.0, LONGEST_STEP_S);
         self.last = Some(at);
-        if self.meet(links, place_of) {
+        let changed = self.ask_for_places(at, place_of, ended);
+        if self.meet(links, dt_s, place_of) | changed {
             self.lay_out(at, ended);
         }
         self.look_at_zones(links, dt_s);
         for area in 0..self.areas.len() {
             self.step_area(area, at, links, dt_s, ended);
+            if self.areas[area].blind(&self.settings) {
+                self.hand_over(area, at, ended);
+            }
         }
         for zone in 0..self.zones {
             self.step_zone(zone, at, links, dt_s, ended);
@@ -194,8 +223,39 @@ impl Tracker {
         }
     }
 
-    /// Finds the links of the tick among the known ones. True where one is new.
-    fn meet(&mut self, links: &[LinkFeatures], place_of: &mut dyn FnMut(&LinkKey) -> LinkPlace) -> bool {
+    /// Asks for the places of all known links, if that is due. True where one has changed; the tracks of zones that such a
+    /// link watches or watched end (those of areas: see `lay_out`).
+    fn ask_for_places(
+        &mut self,
+        at: SensingTime,
+        place_of: &mut dyn FnMut(&LinkKey) -> LinkPlace,
+        ended: &mut Vec<TrackEnded>,
+    ) -> bool {
+        if !std::mem::take(&mut self.ask_again) {
+            return false;
+        }
+        let mut touched = Vec::new();
+        let mut changed = false;
+        for link in &mut self.links {
+            let place = place_of(&link.key);
+            if place != link.place {
+                changed = true;
+                touched.extend(link.place.zones.iter().chain(&place.zones).copied());
+                link.place = place;
+            }
+        }
+        for i in (0..self.tracks.len()).rev() {
+            if self.states[i].area.is_none() && touched.contains(&usize::from(self.tracks[i].zone)) {
+                self.end(i, at, EndReason::Reset, ended);
+            }
+        }
+        changed
+    }
+
+    /// Finds the links of the tick among the known ones. True where the plan has to be laid out anew: a link is new, or
+    /// one has not been heard for so long that it leaves the plan, or is heard again. Time without hearing counts only
+    /// while another link is heard: an outage of all says nothing about one.
+    fn meet(&mut self, links: &[LinkFeatures], dt_s: f64, place_of: &mut dyn FnMut(&LinkKey) -> LinkPlace) -> bool {
         self.of_tick.clear();
         self.links.iter_mut().for_each(|l| l.now = None);
         let mut changed = false;
@@ -206,7 +266,15 @@ impl Tracker {
             let index = found.unwrap_or_else(|| {
                 changed = true;
                 let place = place_of(&features.link);
-                self.links.push(KnownLink { key: features.link, place, quiet: None, now: None });
+                self.links.push(KnownLink {
+                    key: features.link,
+                    place,
+                    quiet: None,
+                    usual: (0.0, 0.0),
+                    absent_s: 0.0,
+                    unheard_s: 0.0,
+                    now: None,
+                });
                 self.links.len() - 1
             });
             let link = &mut self.links[index];
@@ -214,8 +282,19 @@ impl Tracker {
             link.quiet = features.quiet.map(|q| f64::from(q).exp()).filter(|q| q.is_finite()).or(link.quiet);
             self.of_tick.push(index);
         }
-        if self.links.len() > MOST_LINKS {
-            self.links.retain(|l| l.now.is_some());
+        if links.iter().any(|l| l.change.is_some()) {
+            for link in &mut self.links {
+                let was_out = link.out_of_plan();
+                let features = link.now.and_then(|i| links.get(i));
+                link.absent_s = if features.is_some() { 0.0 } else { link.absent_s + dt_s };
+                let heard = features.is_some_and(|f| f.change.is_some());
+                link.unheard_s = if heard { 0.0 } else { link.unheard_s + dt_s };
+                changed |= link.out_of_plan() != was_out;
+            }
+        }
+        let most = self.links.len() > MOST_LINKS;
+        if most || self.links.iter().any(|l| l.absent_s > ABSENT_S) {
+            self.links.retain(|l| if most { l.now.is_some() } else { l.absent_s <= ABSENT_S });
             let links = &self.links;
             self.of_tick.clear();
             self.of_tick
@@ -229,13 +308,22 @@ impl Tracker {
     /// Areas anew. Tracks of areas that stay as they are live on; the others end, and so does the track of a zone that has got
     /// geometry.
     fn lay_out(&mut self, at: SensingTime, ended: &mut Vec<TrackEnded>) {
-        let places: Vec<&LinkPlace> = self.links.iter().map(|l| &l.place).collect();
+        let nowhere = LinkPlace::default();
+        let places: Vec<&LinkPlace> =
+            self.links.iter().map(|l| if l.out_of_plan() { &nowhere } else { &l.place }).collect();
         let plans = areas(self.zones, &places, self.settings.grid_step_m, self.settings.ellipse_excess_m);
         let mut old = std::mem::take(&mut self.areas);
         let mut becomes: Vec<Option<usize>> = vec![None; old.len()];
-        let names: Vec<Vec<LinkKey>> = old.iter().map(|a| a.keys.clone()).collect();
+        let names: Vec<Vec<(LinkKey, LinkPlace)>> = old.iter().map(|a| a.keys.clone()).collect();
+        for area in &old {
+            for ((key, _), usual) in area.keys.iter().zip(area.image.usual()) {
+                if let Some(link) = self.links.iter_mut().find(|l| l.key == *key) {
+                    link.usual = *usual;
+                }
+            }
+        }
         for plan in plans {
-            let keys: Vec<LinkKey> = plan.links.iter().map(|l| self.links[*l].key).collect();
+            let keys: Vec<_> = plan.links.iter().map(|l| (self.links[*l].key, self.links[*l].place.clone())).collect();
             let same = old.iter().position(|a| a.keys == keys && a.plan.zones == plan.zones);
             let area = match same {
                 Some(i) => {
@@ -245,11 +333,12 @@ impl Tracker {
                 }
                 None => Area::new(plan, &self.links, &self.settings),
             };
-            if let Some(before) = names.iter().position(|n| *n == area.keys) {
-                becomes[before] = Some(self.areas.len());
-            } else if let Some(before) = names.iter().position(|n| n.iter().all(|k| area.keys.contains(k))) {
-                // More links in the same plane: the tracks stay where they are.
-                becomes[before] = Some(self.areas.len());
+            // Links more or fewer in the same plane: the tracks stay where they are.
+            let within = |a: &[(LinkKey, LinkPlace)], b: &[(LinkKey, LinkPlace)]| a.iter().all(|k| b.contains(k));
+            for (n, becomes) in names.iter().zip(&mut becomes) {
+                if becomes.is_none() && (within(n, &area.keys) || within(&area.keys, n)) {
+                    *becomes = Some(self.areas.len());
+                }
             }
             self.areas.push(area);
         }
@@ -382,6 +471,27 @@ impl Tracker {
                     self.live(index, Some(true), dt_s, at, ended);
                     self.describe(index, area);
                 }
+            }
+        }
+    }
+
+    /// The tracks of an area without image: in each zone the oldest that is believed becomes the zone's, without a place;
+    /// the others end, since the zone cannot tell them apart.
+    fn hand_over(&mut self, area: usize, at: SensingTime, ended: &mut Vec<TrackEnded>) {
+        for i in (0..self.tracks.len()).rev() {
+            if self.states[i].area != Some(area) {
+                continue;
+            }
+            let zone = self.tracks[i].zone;
+            let believed = |k: usize| self.tracks[k].zone == zone && self.tracks[k].lifecycle != Lifecycle::Tentative;
+            let first = !(0..i).any(|k| believed(k) && self.states[k].area == Some(area));
+            let free = !(0..self.tracks.len()).any(|k| self.tracks[k].zone == zone && self.states[k].area.is_none());
+            if believed(i) && first && free {
+                let state = &mut self.states[i];
+                (state.area, state.filter, state.beside) = (None, None, None);
+                self.tracks[i].placement = None;
+            } else {
+                self.end(i, at, EndReason::Reset, ended);
             }
         }
     }

@@ -332,6 +332,67 @@ fn without_free_slots_tracks_live_without_and_are_counted() {
     assert_eq!((bed.tracker.tracks().len(), bed.tracker.stats().slots_in_use), (0, 0));
 }
 
+#[test]
+fn links_that_are_not_heard_leave_the_plan_and_what_is_learned_stays() {
+    for (absent, ticks) in [(true, 2401), (false, 14401)] {
+        let mut bed = Bed::new(Settings::default(), true);
+        bed.run(400, Some(1.0));
+        let learned = bed.tracker.areas[0].image.usual()[0];
+        assert!(learned.1 >= 400.0);
+        let all = [Some(0.0), Some(0.0), Some(0.0), None, None];
+        for _ in 0..ticks {
+            bed.step(if absent { &all[..3] } else { &all });
+        }
+        assert_eq!(bed.tracker.areas[0].plan.links, [0, 1, 2], "absent {absent}");
+        assert_eq!(bed.tracker.links.len(), if absent { 3 } else { 5 });
+        assert_eq!(bed.tracker.areas[0].image.usual()[0], learned);
+        bed.run(1, Some(0.0));
+        assert_eq!(bed.tracker.areas[0].plan.links.len(), 5, "heard again");
+    }
+    // An outage of all forgets nobody.
+    let mut bed = Bed::new(Settings::default(), true);
+    bed.run(4, Some(0.0));
+    for _ in 0..4000 {
+        bed.step(&[]);
+    }
+    assert_eq!(bed.tracker.areas[0].plan.links.len(), 5);
+}
+
+#[test]
+fn the_track_of_an_area_that_becomes_blind_becomes_that_of_the_zone() {
+    let mut bed = Bed::new(Settings::default(), true);
+    bed.run(1, Some(0.0));
+    let old = put(&mut bed, [1.0, 1.0]);
+    put(&mut bed, [3.0, 3.0]);
+    for _ in 0..250 {
+        bed.step(&[Some(1.0), Some(1.0), None, None, None]);
+    }
+    let tracks = bed.tracker.tracks();
+    assert_eq!((tracks.len(), tracks[0].id, tracks[0].placement), (1, old, None));
+    assert_eq!((tracks[0].slot, bed.tracker.stats().slots_in_use), (Some(CacheSlot(0)), 1));
+    assert_eq!((bed.ended.len(), bed.ended[0].reason), (1, EndReason::Reset));
+    assert_eq!(bed.count(), Some((1, true)));
+}
+
+#[test]
+fn a_reload_that_changes_nothing_keeps_everything_and_moved_boards_are_laid_out_anew() {
+    let mut bed = Bed::new(Settings::default(), true);
+    bed.run(40, Some(1.0));
+    let (before, usual) = (bed.tracker.tracks()[0].id, bed.tracker.areas[0].image.usual()[0].1);
+    bed.tracker.reconfigure(Settings::default(), 1, &mut bed.ended);
+    bed.run(1, Some(1.0));
+    assert!(bed.ended.is_empty() && bed.tracker.tracks()[0].id == before);
+    assert_eq!(bed.tracker.areas[0].image.usual()[0].1, usual + 1.0);
+    // The places of the boards are no longer known.
+    bed.geometry = false;
+    bed.run(1, Some(1.0));
+    assert!(bed.tracker.tells_people_apart(0), "places are asked for at a reload");
+    bed.tracker.reconfigure(Settings::default(), 1, &mut bed.ended);
+    bed.run(1, Some(1.0));
+    assert!(!bed.tracker.tells_people_apart(0));
+    assert_eq!((bed.ended[0].track, bed.ended[0].reason), (before, EndReason::Reset));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
