@@ -5,7 +5,7 @@ use nalgebra::Matrix2;
 use super::assign::{Assignment, Weights};
 use super::image::{Detection, Image};
 use super::kalman::Measured;
-use super::plan::{AreaPlan, distance};
+use super::plan::{AreaPlan, LinkPlace, distance};
 use super::settings::Settings;
 use super::tracker::{KnownLink, State};
 use super::types::PoseTrack;
@@ -21,12 +21,15 @@ const LEAST_PART: f64 = 0.5;
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) plan: AreaPlan,
-    pub(super) keys: Vec<LinkKey>,
+    /// Its links and where they run.
+    pub(super) keys: Vec<(LinkKey, LinkPlace)>,
     pub(super) image: Image,
     /// Zone of each cell.
     zone_of: Vec<usize>,
     /// Per link its change at this tick.
     changes: Vec<Option<f64>>,
+    /// Whether anything is known at this tick.
+    pub(super) known: bool,
     /// Seconds since there was an image.
     blind_s: f64,
     /// How old, on average, is what the links say, seconds.
@@ -41,7 +44,8 @@ pub(super) struct Area {
 impl Area {
     pub(super) fn new(plan: AreaPlan, known: &[KnownLink], settings: &Settings) -> Self {
         let ends: Vec<[[f64; 2]; 2]> = plan.links.iter().filter_map(|l| known[*l].place.ends()).collect();
-        let image = Image::new(&ends, settings);
+        let mut image = Image::new(&ends, settings);
+        image.remember(plan.links.iter().map(|l| known[*l].usual));
         // The zone whose links look at a cell most closely.
         let of_cell = |cell: usize| {
             let look = |zone: &usize| {
@@ -58,10 +62,11 @@ impl Area {
         };
         Self {
             zone_of: (0..image.grid.cells.len()).map(of_cell).collect(),
-            keys: plan.links.iter().map(|l| known[*l].key).collect(),
+            keys: plan.links.iter().map(|l| (known[*l].key, known[*l].place.clone())).collect(),
             changes: vec![None; plan.links.len()],
             plan,
             image,
+            known: false,
             blind_s: 0.0,
             age_s: 0.0,
             assignment: Assignment::with_room(
@@ -93,6 +98,7 @@ impl Area {
         let enough = speak >= 3 && speak as f64 >= LEAST_PART * self.plan.links.len() as f64;
         let looked = enough && (!moving || self.image.look(&self.changes, settings));
         self.blind_s = if looked { 0.0 } else { self.blind_s + dt_s };
+        self.known = looked;
         looked
     }
 

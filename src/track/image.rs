@@ -109,6 +109,16 @@ impl Image {
         }
     }
 
+    /// Sum of changes and number of ticks with motion, per link.
+    pub(super) fn usual(&self) -> &[(f64, f64)] {
+        &self.usual
+    }
+
+    /// Takes over what was learned of the links before.
+    pub(super) fn remember(&mut self, usual: impl Iterator<Item = (f64, f64)>) {
+        self.usual.iter_mut().zip(usual).for_each(|(to, from)| *to = from);
+    }
+
     /// Looks at one tick in which something moves: per link its change above quiet in linear units of noise, `None`
     /// where the link says nothing. Fills `detections`, strongest first. Returns false where no image can be made.
     pub(super) fn look(&mut self, changes: &[Option<f64>], settings: &Settings) -> bool {

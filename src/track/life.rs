@@ -8,6 +8,9 @@
 use super::settings::Settings;
 use super::types::{EndReason, Lifecycle};
 
+/// A step counts as no longer than this, two ticks; the rest of it is a gap, seconds.
+const LONGEST_S: f64 = 0.5;
+
 /// Clocks of one track.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Life {
@@ -29,6 +32,15 @@ pub(super) enum Fate {
 impl Life {
     /// One tick, `dt_s` after the one before. `seen` is `None` while nothing is known.
     pub(super) fn tick(&mut self, now: Lifecycle, seen: Option<bool>, dt_s: f64, settings: &Settings) -> Fate {
+        // What is longer than two ticks is a gap, and of a gap nothing is known, whatever is seen after it.
+        let gap_s = (dt_s - LONGEST_S).max(0.0);
+        let dt_s = dt_s - gap_s;
+        if gap_s > 0.0 {
+            self.nothing(gap_s, settings);
+            if let ended @ Fate::Ends(_) = self.fate(now, None, settings) {
+                return ended;
+            }
+        }
         match seen {
             Some(true) => {
                 self.run_s += dt_s;
@@ -39,17 +51,25 @@ impl Life {
                 self.unknown_s = 0.0;
                 self.missed_s += dt_s;
             }
-            None => {
-                let before = self.unknown_s;
-                self.unknown_s += dt_s;
-                // What lies beyond the freeze of this tick.
-                let counts = self.unknown_s - before.max(settings.outage_freeze_s);
-                if counts > 0.0 {
-                    self.run_s = 0.0;
-                    self.missed_s += counts;
-                }
-            }
+            None => self.nothing(dt_s, settings),
         }
+        self.fate(now, seen, settings)
+    }
+
+    /// Nothing is known for `dt_s`.
+    fn nothing(&mut self, dt_s: f64, settings: &Settings) {
+        let before = self.unknown_s;
+        self.unknown_s += dt_s;
+        // What lies beyond the freeze of this tick.
+        let counts = self.unknown_s - before.max(settings.outage_freeze_s);
+        if counts > 0.0 {
+            self.run_s = 0.0;
+            self.missed_s += counts;
+        }
+    }
+
+    /// What the clocks make of a track.
+    fn fate(&self, now: Lifecycle, seen: Option<bool>, settings: &Settings) -> Fate {
         // Sums of quarters of a second meet their limits exactly; other steps within a rounding.
         let reached = |time_s: f64, limit_s: f64| time_s >= limit_s - 1e-9;
         match now {
@@ -130,6 +150,19 @@ mod tests {
         assert_eq!(run("++++------------").len(), 16);
         assert_eq!(last("++++------------"), Some(Fate::Ends(EndReason::TimedOut)));
         assert_eq!(last("++++-----------"), Some(Fate::Goes(Lifecycle::Lost)));
+    }
+
+    #[test]
+    fn a_gap_between_ticks_is_an_outage_and_no_long_sight() {
+        let settings = Settings { outage_freeze_s: 60.0, terminate_after_s: 30.0, ..Settings::default() };
+        for seen in [Some(true), Some(false), None] {
+            let ends = |dt_s| Life::default().tick(Lifecycle::Active, seen, dt_s, &settings);
+            assert_eq!(ends(91.0), Fate::Ends(EndReason::TimedOut), "{seen:?}");
+            assert!(matches!(ends(50.0), Fate::Goes(Lifecycle::Active)), "{seen:?}");
+        }
+        let mut life = Life::default();
+        assert_eq!(life.tick(Lifecycle::Tentative, Some(true), 50.0, &settings), Fate::Goes(Lifecycle::Tentative));
+        assert_eq!(life.tick(Lifecycle::Tentative, Some(true), 50.0, &settings), Fate::Goes(Lifecycle::Active));
     }
 
     #[test]

@@ -30,9 +30,10 @@ pub struct Settings {
     pub age_factor: f64,
     /// Probability with which the true detection of a track lies in its gate (0.5 to 0.9999).
     pub gate_probability: f64,
-    /// Weight of place in the cost of an assignment (0 to 1).
+    /// Weight of place in the cost of a pair (0 to 1). Detections have no embedding, so this and the next act where a
+    /// young track takes up a lost one: among those within `embedding_distance` that of the lowest cost.
     pub position_weight: f64,
-    /// Weight of the embedding in it (0 to 1); where an embedding is not known, place has all the weight.
+    /// Weight of the embedding in it, 1 at `embedding_distance` (0 to 1). For assignments place has all the weight.
     pub embedding_weight: f64,
     /// A lost track is taken up by a younger one whose embedding has at most this cosine distance (0 to 2).
     pub embedding_distance: f64,

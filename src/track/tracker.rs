@@ -19,9 +19,15 @@ use crate::signal::{LinkFeatures, Verdict};
 use crate::types::SensingTime;
 
 /// Longest step that is taken for one; a longer silence counts as this long, seconds.
-const LONGEST_STEP_S: f64 = 3600.0;
+const LONGEST_STEP_S: f64 = 100_000.0;
+/// A longer step is no walk: where somebody went in it is not known, seconds.
+const LONGEST_WALK_S: f64 = 2.0;
 /// Links that are remembered; beyond them those that are not there are forgotten.
 const MOST_LINKS: usize = 128;
+/// A link that is not in the features for so long is forgotten, seconds.
+const ABSENT_S: f64 = 600.0;
+/// A link that says nothing for so long is no part of the plan until it speaks, seconds.
+const UNHEARD_S: f64 = 3600.0;
 /// Most links of a track.
 const MOST_SHARES: usize = 64;
 
@@ -32,8 +38,20 @@ pub(super) struct KnownLink {
     pub(super) place: LinkPlace,
     /// Last learned quiet level, in linear units.
     pub(super) quiet: Option<f64>,
+    /// Sum of changes and number of ticks with motion, kept when the plan is laid out anew.
+    pub(super) usual: (f64, f64),
+    /// Seconds that it was not in the features, and that it did not say anything, while others did.
+    absent_s: f64,
+    unheard_s: f64,
     /// Index into the features of this tick.
     pub(super) now: Option<usize>,
+}
+
+impl KnownLink {
+    /// Is it silent for so long that no image should wait for it?
+    fn out_of_plan(&self) -> bool {
+        self.unheard_s > UNHEARD_S
+    }
 }
 
 /// What a track has beside what is shown of it.
@@ -79,6 +97,8 @@ pub struct Tracker {
     next_id: u64,
     not_begun: u64,
     last: Option<SensingTime>,
+    /// Whether the places of all links are asked for at the next tick.
+    ask_again: bool,
 }
 
 impl Tracker {
@@ -100,12 +120,19 @@ impl Tracker {
             next_id: 1,
             not_begun: 0,
             last: None,
+            ask_again: false,
         }
     }
 
-    /// Takes changed settings and zones over. All tracks end ([`EndReason::Reset`], appended to `ended`), and the places
-    /// of all links are asked for anew.
+    /// Takes changed settings and zones over. Where settings or the number of zones have changed, all tracks end
+    /// ([`EndReason::Reset`], appended to `ended`) and everything is learned anew. Otherwise tracks, links and what is
+    /// learned stay. Either way the places of all links are asked for anew at the next tick, and only what they change
+    /// is laid out anew.
     pub fn reconfigure(&mut self, settings: Settings, zones: usize, ended: &mut Vec<TrackEnded>) {
+        if self.settings == settings.within_range() && self.zones == zones {
+            self.ask_again = true;
+            return;
+        }
         self.reset(ended);
         let (next_id, last, not_begun) = (self.next_id, self.last, self.not_begun);
         *self = Self { next_id, last, not_begun, ..Self::new(settings, zones) };
@@ -120,7 +147,7 @@ impl Tracker {
     }
 
     /// One tick. `links` are the features of all links at `at`; `place_of` is asked once for each link that is met (and
-    /// again after [`reconfigure`](Self::reconfigure)). Ends of tracks are appended to `ended`.
+    /// again after [`reconfigure`](Self::reconfigure), and where it was forgotten). Ends of tracks are appended to `ended`.
     pub fn step(
         &mut self,
         at: SensingTime,
@@ -130,12 +157,16 @@ impl Tracker {
     ) {
         let dt_s = self.last.map_or(0.25, |last| at.secs_since(last)).clamp(0.0, LONGEST_STEP_S);
         self.last = Some(at);
-        if self.meet(links, place_of) {
+        let changed = self.ask_for_places(at, place_of, ended);
+        if self.meet(links, dt_s, place_of) | changed {
             self.lay_out(at, ended);
         }
         self.look_at_zones(links, dt_s);
         for area in 0..self.areas.len() {
             self.step_area(area, at, links, dt_s, ended);
+            if self.areas[area].blind(&self.settings) {
+                self.hand_over(area, at, ended);
+            }
         }
         for zone in 0..self.zones {
             self.step_zone(zone, at, links, dt_s, ended);
@@ -150,10 +181,9 @@ impl Tracker {
 
     /// How many people are in the zone with index `zone`; `None` while nothing is known of it.
     ///
-    /// The active tracks, and at least 1 while a track of the zone is lost: that person is gone, or there and still. With
-    /// somebody there it is always "at least", since two people near each other look like one (see
-    /// `docs/tracking.md`). Nobody is "at least 0" without geometry; with geometry it is exact: nobody has moved for
-    /// `terminate_after_s`. People who have not moved for longer, or never, are not counted.
+    /// The active tracks, and 1 while no track of the zone is active and one is lost: that person is gone, or there and
+    /// still. Always "at least": two people near each other look like one, and who has not moved for
+    /// `terminate_after_s`, or never, is not seen (see `docs/tracking.md`).
     pub fn count(&self, zone: usize) -> Option<PeopleCount> {
         if self.silent_s.get(zone).is_none_or(|s| *s > self.settings.outage_freeze_s) {
             return None;
@@ -163,8 +193,7 @@ impl Tracker {
         };
         let (active, lost) = (here(Lifecycle::Active), here(Lifecycle::Lost));
         let people = if lost > 0 { active.max(1) } else { active };
-        let moves = self.moving[zone] == Some(true);
-        Some(PeopleCount { people, at_least: people > 0 || moves || !self.tells_people_apart(zone) })
+        Some(PeopleCount { people, at_least: true })
     }
 
     /// Whether the links of a zone cross so that people far enough apart can be told from each other, and enough of them
@@ -194,8 +223,39 @@ impl Tracker {
         }
     }
 
-    /// Finds the links of the tick among the known ones. True where one is new.
-    fn meet(&mut self, links: &[LinkFeatures], place_of: &mut dyn FnMut(&LinkKey) -> LinkPlace) -> bool {
+    /// Asks for the places of all known links, if that is due. True where one has changed; the tracks of zones that such a
+    /// link watches or watched end (those of areas: see `lay_out`).
+    fn ask_for_places(
+        &mut self,
+        at: SensingTime,
+        place_of: &mut dyn FnMut(&LinkKey) -> LinkPlace,
+        ended: &mut Vec<TrackEnded>,
+    ) -> bool {
+        if !std::mem::take(&mut self.ask_again) {
+            return false;
+        }
+        let mut touched = Vec::new();
+        let mut changed = false;
+        for link in &mut self.links {
+            let place = place_of(&link.key);
+            if place != link.place {
+                changed = true;
+                touched.extend(link.place.zones.iter().chain(&place.zones).copied());
+                link.place = place;
+            }
+        }
+        for i in (0..self.tracks.len()).rev() {
+            if self.states[i].area.is_none() && touched.contains(&usize::from(self.tracks[i].zone)) {
+                self.end(i, at, EndReason::Reset, ended);
+            }
+        }
+        changed
+    }
+
+    /// Finds the links of the tick among the known ones. True where the plan has to be laid out anew: a link is new, or
+    /// one has not been heard for so long that it leaves the plan, or is heard again. Time without hearing counts only
+    /// while another link is heard: an outage of all says nothing about one.
+    fn meet(&mut self, links: &[LinkFeatures], dt_s: f64, place_of: &mut dyn FnMut(&LinkKey) -> LinkPlace) -> bool {
         self.of_tick.clear();
         self.links.iter_mut().for_each(|l| l.now = None);
         let mut changed = false;
@@ -206,7 +266,15 @@ impl Tracker {
             let index = found.unwrap_or_else(|| {
                 changed = true;
                 let place = place_of(&features.link);
-                self.links.push(KnownLink { key: features.link, place, quiet: None, now: None });
+                self.links.push(KnownLink {
+                    key: features.link,
+                    place,
+                    quiet: None,
+                    usual: (0.0, 0.0),
+                    absent_s: 0.0,
+                    unheard_s: 0.0,
+                    now: None,
+                });
                 self.links.len() - 1
             });
             let link = &mut self.links[index];
@@ -214,8 +282,19 @@ impl Tracker {
             link.quiet = features.quiet.map(|q| f64::from(q).exp()).filter(|q| q.is_finite()).or(link.quiet);
             self.of_tick.push(index);
         }
-        if self.links.len() > MOST_LINKS {
-            self.links.retain(|l| l.now.is_some());
+        if links.iter().any(|l| l.change.is_some()) {
+            for link in &mut self.links {
+                let was_out = link.out_of_plan();
+                let features = link.now.and_then(|i| links.get(i));
+                link.absent_s = if features.is_some() { 0.0 } else { link.absent_s + dt_s };
+                let heard = features.is_some_and(|f| f.change.is_some());
+                link.unheard_s = if heard { 0.0 } else { link.unheard_s + dt_s };
+                changed |= link.out_of_plan() != was_out;
+            }
+        }
+        let most = self.links.len() > MOST_LINKS;
+        if most || self.links.iter().any(|l| l.absent_s > ABSENT_S) {
+            self.links.retain(|l| if most { l.now.is_some() } else { l.absent_s <= ABSENT_S });
             let links = &self.links;
             self.of_tick.clear();
             self.of_tick
@@ -229,13 +308,22 @@ impl Tracker {
     /// Areas anew. Tracks of areas that stay as they are live on; the others end, and so does the track of a zone that has got
     /// geometry.
     fn lay_out(&mut self, at: SensingTime, ended: &mut Vec<TrackEnded>) {
-        let places: Vec<&LinkPlace> = self.links.iter().map(|l| &l.place).collect();
+        let nowhere = LinkPlace::default();
+        let places: Vec<&LinkPlace> =
+            self.links.iter().map(|l| if l.out_of_plan() { &nowhere } else { &l.place }).collect();
         let plans = areas(self.zones, &places, self.settings.grid_step_m, self.settings.ellipse_excess_m);
         let mut old = std::mem::take(&mut self.areas);
         let mut becomes: Vec<Option<usize>> = vec![None; old.len()];
-        let names: Vec<Vec<LinkKey>> = old.iter().map(|a| a.keys.clone()).collect();
+        let names: Vec<Vec<(LinkKey, LinkPlace)>> = old.iter().map(|a| a.keys.clone()).collect();
+        for area in &old {
+            for ((key, _), usual) in area.keys.iter().zip(area.image.usual()) {
+                if let Some(link) = self.links.iter_mut().find(|l| l.key == *key) {
+                    link.usual = *usual;
+                }
+            }
+        }
         for plan in plans {
-            let keys: Vec<LinkKey> = plan.links.iter().map(|l| self.links[*l].key).collect();
+            let keys: Vec<_> = plan.links.iter().map(|l| (self.links[*l].key, self.links[*l].place.clone())).collect();
             let same = old.iter().position(|a| a.keys == keys && a.plan.zones == plan.zones);
             let area = match same {
                 Some(i) => {
@@ -245,11 +333,12 @@ impl Tracker {
                 }
                 None => Area::new(plan, &self.links, &self.settings),
             };
-            if let Some(before) = names.iter().position(|n| *n == area.keys) {
-                becomes[before] = Some(self.areas.len());
-            } else if let Some(before) = names.iter().position(|n| n.iter().all(|k| area.keys.contains(k))) {
-                // More links in the same plane: the tracks stay where they are.
-                becomes[before] = Some(self.areas.len());
+            // Links more or fewer in the same plane: the tracks stay where they are.
+            let within = |a: &[(LinkKey, LinkPlace)], b: &[(LinkKey, LinkPlace)]| a.iter().all(|k| b.contains(k));
+            for (n, becomes) in names.iter().zip(&mut becomes) {
+                if becomes.is_none() && (within(n, &area.keys) || within(&area.keys, n)) {
+                    *becomes = Some(self.areas.len());
+                }
             }
             self.areas.push(area);
         }
@@ -344,8 +433,13 @@ impl Tracker {
         let known = self.areas[area].look(links, &self.links, dt_s, settings);
         for (track, state) in self.tracks.iter().zip(&mut self.states) {
             if let (Some(filter), true) = (&mut state.filter, state.area == Some(area)) {
-                // Who is not seen for long is not taken for walking on through the walls.
-                if track.lifecycle == Lifecycle::Lost || state.life.missed_s() > settings.lost_after_s / 2.0 {
+                // Who is not seen for long is not taken for walking on through the walls, and of whom nothing is known
+                // for walking at all.
+                if !known
+                    || dt_s > LONGEST_WALK_S
+                    || track.lifecycle == Lifecycle::Lost
+                    || state.life.missed_s() > settings.lost_after_s / 2.0
+                {
                     filter.wait(dt_s, settings.acceleration);
                 } else {
                     filter.predict(dt_s, settings.acceleration);
@@ -381,6 +475,27 @@ impl Tracker {
         }
     }
 
+    /// The tracks of an area without image: in each zone the oldest that is believed becomes the zone's, without a place;
+    /// the others end, since the zone cannot tell them apart.
+    fn hand_over(&mut self, area: usize, at: SensingTime, ended: &mut Vec<TrackEnded>) {
+        for i in (0..self.tracks.len()).rev() {
+            if self.states[i].area != Some(area) {
+                continue;
+            }
+            let zone = self.tracks[i].zone;
+            let believed = |k: usize| self.tracks[k].zone == zone && self.tracks[k].lifecycle != Lifecycle::Tentative;
+            let first = !(0..i).any(|k| believed(k) && self.states[k].area == Some(area));
+            let free = !(0..self.tracks.len()).any(|k| self.tracks[k].zone == zone && self.states[k].area.is_none());
+            if believed(i) && first && free {
+                let state = &mut self.states[i];
+                (state.area, state.filter, state.beside) = (None, None, None);
+                self.tracks[i].placement = None;
+            } else {
+                self.end(i, at, EndReason::Reset, ended);
+            }
+        }
+    }
+
     /// Place, zone and links of a track in the plane.
     fn describe(&mut self, index: usize, area: usize) {
         let (track, state, area) = (&mut self.tracks[index], &self.states[index], &self.areas[area]);
@@ -389,7 +504,7 @@ impl Tracker {
         track.placement = Some(Placement { position_m, velocity_m_s: filter.velocity(), sigma_m: filter.sigma() });
         track.zone = area.zone_at(position_m) as u16;
         track.links.clear();
-        if state.life.missed_s() == 0.0 {
+        if area.known && state.life.missed_s() == 0.0 {
             let cell = area.image.cell_at(position_m);
             let said = area
                 .plan
@@ -443,7 +558,7 @@ impl Tracker {
                 false
             }
             Fate::Goes(to) => {
-                if to == Lifecycle::Active && track.lifecycle == Lifecycle::Tentative {
+                if to == Lifecycle::Active && track.lifecycle == Lifecycle::Tentative && track.slot.is_none() {
                     track.slot = self.slots.take();
                 }
                 track.lifecycle = to;
@@ -459,69 +574,6 @@ impl Tracker {
             self.slots.give_back(slot);
         }
         ended.push(TrackEnded { track: track.id, at, reason, slot: track.slot });
-    }
-
-    /// Younger tracks that keep beside an older one are it; so is one whose embedding is that of a lost track.
-    fn merge(&mut self, at: SensingTime, dt_s: f64, ended: &mut Vec<TrackEnded>) {
-        for young in (0..self.tracks.len()).rev() {
-            let older = (0..young)
-                .filter(|old| super::area::one_person(&self.states[*old], &self.states[young], &self.settings))
-                .map(|old| self.tracks[old].id)
-                .next();
-            let state = &mut self.states[young];
-            state.beside = match (older, state.beside) {
-                (Some(id), Some((before, for_s))) if id == before => Some((id, for_s + dt_s)),
-                (Some(id), _) => Some((id, dt_s)),
-                (None, _) => None,
-            };
-            let beside = state.beside.filter(|(_, for_s)| *for_s >= self.settings.merge_after_s).map(|(id, _)| id);
-            let again = beside.or_else(|| self.found_again(young));
-            let old = again.and_then(|id| self.tracks.iter().position(|t| t.id == id));
-            if let (Some(old), Some(into)) = (old, again) {
-                self.take_over(old, young);
-                self.end(young, at, EndReason::MergedInto(into), ended);
-            }
-        }
-    }
-
-    /// The lost track of the same area that the embedding of an active one is of, if any: the nearest.
-    fn found_again(&self, young: usize) -> Option<TrackId> {
-        if self.tracks[young].lifecycle != Lifecycle::Active {
-            return None;
-        }
-        let lost = (0..young).filter(|old| {
-            let same_area = self.states[*old].area == self.states[young].area;
-            self.tracks[*old].lifecycle == Lifecycle::Lost
-                && self.tracks[*old].seen <= self.tracks[young].born
-                && same_area
-        });
-        let near = lost.filter_map(|old| {
-            let (a, b) = (self.tracks[old].embedding.as_deref(), self.tracks[young].embedding.as_deref());
-            Some((old, super::assign::cosine_distance(a, b)?))
-        });
-        near.filter(|(_, d)| *d <= self.settings.embedding_distance)
-            .min_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(old, _)| self.tracks[old].id)
-    }
-
-    /// The older track goes on where the younger one is, if that was seen later. The older one's cache survives; where
-    /// it has none, it takes the younger one's.
-    fn take_over(&mut self, old: usize, young: usize) {
-        let (before, after) = self.tracks.split_at_mut(young);
-        let (older, younger) = (&mut before[old], &mut after[0]);
-        if younger.seen > older.seen {
-            older.seen = younger.seen;
-            (older.placement, older.zone) = (younger.placement, younger.zone);
-            std::mem::swap(&mut older.links, &mut younger.links);
-            self.states[old].filter = self.states[young].filter.clone();
-            self.states[old].life = self.states[young].life;
-            if older.lifecycle == Lifecycle::Lost {
-                older.lifecycle = younger.lifecycle;
-            }
-        }
-        if older.slot.is_none() && older.lifecycle == Lifecycle::Active {
-            older.slot = younger.slot.take();
-        }
     }
 }
 
@@ -540,5 +592,6 @@ fn share(said: impl Iterator<Item = (usize, f64)>, out: &mut Vec<LinkShare>) {
     }
 }
 
+mod merge;
 #[cfg(test)]
 mod tests;

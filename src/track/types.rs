@@ -118,6 +118,7 @@ pub struct TrackEnded {
 pub struct PeopleCount {
     /// The number.
     pub people: u16,
-    /// True where the links cannot tell more people apart: "at least" this many.
+    /// What the number is: true for "at least" this many. From the tracker it is always true, for nobody as well: who
+    /// stands near others or does not move is not told apart.
     pub at_least: bool,
 }
