@@ -134,7 +134,7 @@ impl Sensing {
     }
 
     /// Takes changed zones, names, tracking and occupancy settings over; the signal stage keeps its windows. Tracks end
-    /// where the zones or the places of the links change.
+    /// where the settings of tracking or the number of zones change; places are asked for anew.
     pub fn reconfigure(&mut self, setup: Setup) {
         let Setup { signal: _, track, occupancy, zones, directory, source } = setup;
         self.tracker.reconfigure(track, zones.len(), &mut self.ended);
