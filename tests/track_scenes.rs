@@ -25,6 +25,7 @@ fn check(name: &str, outcome: &Outcome) {
         outcome.exact_right,
         outcome.exact
     );
+    assert_eq!(outcome.exact, 0, "{name}: nothing is known exactly");
     assert_eq!(outcome.leaked, 0, "{name}: leaked slots");
     let mut ids: Vec<u64> = outcome.ended.iter().map(|e| e.track.0).collect();
     ids.sort_unstable();
