@@ -174,7 +174,9 @@ fn check(seed: u64, group: usize, d: usize, shape: &[(usize, usize, usize, usize
         let mut again = vec![f32::NAN; group * d];
         let mut weights = vec![f32::NAN; want_weights.len()];
         kernel.sparse_decode(queries, d, &segments, scale, &mut again, Some(&mut weights)).unwrap();
-        assert_eq!(out, again, "{}: weights change the result", kernel.kind());
+        // Miri's exponentials are random in their last digit.
+        let same = out.iter().zip(&again).all(|(a, b)| a == b || cfg!(miri) && (a - b).abs() < 1e-4);
+        assert!(same, "{}: weights change the result", kernel.kind());
         for (got, want) in weights.iter().zip(&want_weights) {
             assert!(
                 (f64::from(*got) - want).abs() <= tolerance * want + 1e-9,

@@ -1,5 +1,6 @@
 //! Memory for rows of keys and values, all of it taken at construction.
 
+use bytemuck::{Pod, Zeroable};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -14,10 +15,22 @@ pub(super) enum Numbers {
     Q4,
 }
 
+/// A cache line. Memory made of lines begins at one, so that no vector load of a row spans two.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u32; 16]);
+
+/// Lines for `n` numbers of `size` bytes.
+fn lines(n: usize, size: usize) -> Vec<Line> {
+    vec![Line::zeroed(); (n * size).div_ceil(size_of::<Line>())]
+}
+
 #[derive(Debug, Clone)]
 enum Data {
-    F32(Vec<f32>),
-    F16(Vec<f16>),
+    /// `f32`, zeros behind the last row.
+    F32(Vec<Line>),
+    /// `f16`, zeros behind the last row.
+    F16(Vec<Line>),
     Q8(Vec<BlockQ8>),
     Q4(Vec<BlockQ4>),
 }
@@ -36,8 +49,8 @@ impl RowStore {
         let rows = heads * slots;
         let blocks = 2 * blocks_for(dim);
         let data = match numbers {
-            Numbers::F32 => Data::F32(vec![0.0; rows * 2 * dim]),
-            Numbers::F16 => Data::F16(vec![f16::ZERO; rows * 2 * dim]),
+            Numbers::F32 => Data::F32(lines(rows * 2 * dim, size_of::<f32>())),
+            Numbers::F16 => Data::F16(lines(rows * 2 * dim, size_of::<f16>())),
             Numbers::Q8 => Data::Q8(vec![BlockQ8 { scale: f16::ZERO, q: [0; BLOCK] }; rows * blocks]),
             Numbers::Q4 => Data::Q4(vec![BlockQ4 { scale: f16::ZERO, q: [0; BLOCK / 2] }; rows * blocks]),
         };
@@ -51,8 +64,7 @@ impl RowStore {
     /// Bytes taken.
     pub(super) fn bytes(&self) -> usize {
         match &self.data {
-            Data::F32(v) => size_of_val(v.as_slice()),
-            Data::F16(v) => size_of_val(v.as_slice()),
+            Data::F32(v) | Data::F16(v) => size_of_val(v.as_slice()),
             Data::Q8(v) => size_of_val(v.as_slice()),
             Data::Q4(v) => size_of_val(v.as_slice()),
         }
@@ -61,8 +73,7 @@ impl RowStore {
     /// Overwrites everything with zeros.
     pub(super) fn wipe(&mut self) {
         match &mut self.data {
-            Data::F32(v) => v.fill(0.0),
-            Data::F16(v) => v.fill(f16::ZERO),
+            Data::F32(v) | Data::F16(v) => v.fill(Line::zeroed()),
             Data::Q8(v) => v.fill(BlockQ8 { scale: f16::ZERO, q: [0; BLOCK] }),
             Data::Q4(v) => v.fill(BlockQ4 { scale: f16::ZERO, q: [0; BLOCK / 2] }),
         }
@@ -79,11 +90,13 @@ impl RowStore {
         let blocks = blocks_for(dim);
         match &mut self.data {
             Data::F32(v) => {
+                let v: &mut [f32] = bytemuck::cast_slice_mut(v);
                 let (k, rest) = v[row * 2 * dim..][..2 * dim].split_at_mut(dim);
                 k.copy_from_slice(key);
                 rest.copy_from_slice(value);
             }
             Data::F16(v) => {
+                let v: &mut [f16] = bytemuck::cast_slice_mut(v);
                 let (k, rest) = v[row * 2 * dim..][..2 * dim].split_at_mut(dim);
                 k.convert_from_f32_slice(key);
                 rest.convert_from_f32_slice(value);
@@ -117,11 +130,11 @@ impl RowStore {
         let quantised = self.slots * 2 * blocks;
         match &self.data {
             Data::F32(v) => {
-                let v = &v[head * values..][..values];
+                let v: &[f32] = &bytemuck::cast_slice(v)[head * values..][..values];
                 Rows::F32 { keys: v, values: v.get(dim..).unwrap_or_default(), stride: 2 * dim }
             }
             Data::F16(v) => {
-                let v = &v[head * values..][..values];
+                let v: &[f16] = &bytemuck::cast_slice(v)[head * values..][..values];
                 Rows::F16 { keys: v, values: v.get(dim..).unwrap_or_default(), stride: 2 * dim }
             }
             Data::Q8(v) => {

@@ -1,5 +1,6 @@
 //! Rows of all segments as one list of addresses, a piece at a time: what the vector kernels loop over. A sparse pattern
 //! has many segments of a single row; with addresses in a list the inner loops do not know about segments at all.
+#![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 
@@ -20,21 +21,33 @@ pub(super) enum Format {
     Q4,
 }
 
-/// Rows of one format that follow each other in the list: up to `end`.
+/// Rows of one format that follow each other in the list: up to `end`. Each value lies `to_value` bytes behind its key
+/// (wrapping), so that one address a row will do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub(super) format: Format,
+    pub(super) to_value: usize,
     pub(super) end: usize,
 }
 
+/// The rows of a run that a pass is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// As in [`Run`].
+    pub(super) to_value: usize,
+}
+
 /// The next rows of a list of segments. Not initialised beyond `len`, as writing 2 kB would cost a tenth of a step.
+///
+/// Addresses are kept as numbers (exposed provenance), since keys and values of a run are told by the same one.
 pub(super) struct Chunk<'a> {
     segments: &'a [Segment<'a>],
     /// Row of the first segment to go on with.
     row: usize,
     len: usize,
-    keys: [MaybeUninit<*const u8>; ROWS],
-    values: [MaybeUninit<*const u8>; ROWS],
+    keys: [MaybeUninit<usize>; ROWS],
     weighted: bool,
     log_weights: [MaybeUninit<f32>; ROWS],
     runs: [Run; RUNS],
@@ -44,8 +57,8 @@ pub(super) struct Chunk<'a> {
 /// Address and distance in bytes of a segment's rows.
 struct Place {
     format: Format,
-    keys: *const u8,
-    values: *const u8,
+    keys: usize,
+    to_value: usize,
     stride: usize,
 }
 
@@ -57,10 +70,9 @@ impl<'a> Chunk<'a> {
             row: 0,
             len: 0,
             keys: [const { MaybeUninit::uninit() }; ROWS],
-            values: [const { MaybeUninit::uninit() }; ROWS],
             weighted: false,
             log_weights: [const { MaybeUninit::uninit() }; ROWS],
-            runs: [Run { format: Format::F32, end: 0 }; RUNS],
+            runs: [Run { format: Format::F32, to_value: 0, end: 0 }; RUNS],
             run_count: 0,
         }
     }
@@ -70,37 +82,35 @@ impl<'a> Chunk<'a> {
     #[inline(always)]
     pub(super) fn advance(&mut self, unit: f32) -> usize {
         let (mut n, mut runs) = (0, 0);
-        let mut format = None;
+        let mut kind = None;
         self.weighted = false;
         while let Some(segment) = self.segments.first() {
             let take = (segment.len - self.row).min(ROWS - n);
             if take > 0 {
                 let place = place(segment);
-                if format != Some(place.format) {
+                if kind != Some((place.format, place.to_value)) {
                     if runs == RUNS {
                         break;
                     }
-                    format = Some(place.format);
+                    kind = Some((place.format, place.to_value));
                     runs += 1;
                 }
-                let (to_keys, to_values) = (&mut self.keys[n..n + take], &mut self.values[n..n + take]);
-                let to = to_keys.iter_mut().zip(to_values);
-                let write = |to: (&mut MaybeUninit<*const u8>, &mut MaybeUninit<*const u8>), i: usize| {
-                    to.0.write(place.keys.wrapping_add(i.wrapping_mul(place.stride)));
-                    to.1.write(place.values.wrapping_add(i.wrapping_mul(place.stride)));
-                };
+                let to = self.keys[n..n + take].iter_mut();
+                let address = |i: usize| MaybeUninit::new(place.keys.wrapping_add(i.wrapping_mul(place.stride)));
                 match segment.picks {
-                    Some(Picks::Rows(picks)) => to.zip(&picks[self.row..]).for_each(|(to, i)| write(to, *i as usize)),
+                    None => to.zip(self.row..).for_each(|(to, i)| *to = address(i)),
+                    Some(Picks::Rows(picks)) => {
+                        to.zip(&picks[self.row..]).for_each(|(to, i)| *to = address(*i as usize));
+                    }
                     Some(Picks::Blocks { numbers, rows }) => {
                         let (block, first) = (self.row / rows, self.row % rows);
                         let all = numbers[block..].iter().flat_map(|b| b * rows..(b + 1) * rows);
-                        to.zip(all.skip(first)).for_each(|(to, i)| write(to, i));
+                        to.zip(all.skip(first)).for_each(|(to, i)| *to = address(i));
                     }
-                    None => to.zip(self.row..).for_each(|(to, i)| write(to, i)),
                 }
                 self.weigh(segment, n, take, unit);
                 n += take;
-                self.runs[runs - 1] = Run { format: place.format, end: n };
+                self.runs[runs - 1] = Run { format: place.format, to_value: place.to_value, end: n };
             }
             self.row += take;
             if self.row < segment.len {
@@ -138,14 +148,25 @@ impl<'a> Chunk<'a> {
         &self.runs[..self.run_count]
     }
 
-    /// Addresses of the keys; the first `advance()` of them are written.
-    pub(super) fn keys(&self) -> *const *const u8 {
-        self.keys.as_ptr().cast()
+    /// The key of row `i`.
+    ///
+    /// # Safety
+    /// `i` is below the last `advance()`.
+    #[inline(always)]
+    pub(super) unsafe fn key(&self, i: usize) -> *const u8 {
+        // SAFETY: `advance` wrote it.
+        std::ptr::with_exposed_provenance(unsafe { self.keys.get_unchecked(i).assume_init() })
     }
 
-    /// Addresses of the values, as those of the keys.
-    pub(super) fn values(&self) -> *const *const u8 {
-        self.values.as_ptr().cast()
+    /// The value of row `i`, with the distance of its run.
+    ///
+    /// # Safety
+    /// As [`key`](Self::key).
+    #[inline(always)]
+    pub(super) unsafe fn value(&self, i: usize, to_value: usize) -> *const u8 {
+        // SAFETY: `advance` wrote it.
+        let key = unsafe { self.keys.get_unchecked(i).assume_init() };
+        std::ptr::with_exposed_provenance(key.wrapping_add(to_value))
     }
 
     /// Log weights times the unit; written where [`is_weighted`](Self::is_weighted).
@@ -157,12 +178,8 @@ impl<'a> Chunk<'a> {
 #[inline]
 fn place(segment: &Segment<'_>) -> Place {
     fn of<T>(format: Format, keys: &[T], values: &[T], stride: usize) -> Place {
-        Place {
-            format,
-            keys: keys.as_ptr().cast(),
-            values: values.as_ptr().cast(),
-            stride: stride.wrapping_mul(size_of::<T>()),
-        }
+        let (keys, values) = (keys.as_ptr().expose_provenance(), values.as_ptr().expose_provenance());
+        Place { format, keys, to_value: values.wrapping_sub(keys), stride: stride.wrapping_mul(size_of::<T>()) }
     }
     match segment.rows {
         Rows::F32 { keys, values, stride } => of(Format::F32, keys, values, stride),

@@ -46,14 +46,18 @@ impl KvCache {
     }
 
     fn pick_strides(&self, i: u64, low: u64, plan: &mut Plan) {
-        let boundary = self.position.saturating_sub(self.tail.slots() as u64);
-        let mut stride = 1u64;
+        let tail = self.tail.slots() as u64;
+        let boundary = self.position.saturating_sub(tail);
+        let newest = i % tail;
+        let store = self.store.as_ref().map(|s| (s.slots() as u64, i % s.slots() as u64));
+        // The first strides end in the window.
+        let mut stride = (i.saturating_sub(low) + 1).next_power_of_two();
         while stride < self.position && stride <= i {
             let j = i - stride;
             if j < low && j >= self.start && self.shape.globals.binary_search(&j).is_err() {
-                match &self.store {
-                    Some(store) if j < boundary => plan.store_picks.push((j % store.slots() as u64) as u32),
-                    _ => plan.tail_picks.push((j % self.tail.slots() as u64) as u32),
+                match store {
+                    Some((slots, newest)) if j < boundary => plan.store_picks.push(back(newest, stride, slots)),
+                    _ => plan.tail_picks.push(back(newest, stride, tail)),
                 }
             }
             stride *= 2;
@@ -65,21 +69,21 @@ impl KvCache {
         let complete = (i + 1) / self.shape.block_size as u64;
         let Some(pivot) = complete.checked_sub(1) else { return };
         let slots = blocks.slots() as u64;
-        let oldest = complete.saturating_sub(slots);
-        let mut pick = |b: u64| {
-            if b >= oldest {
-                plan.block_picks.push((b % slots) as u32);
+        let newest = pivot % slots;
+        let mut pick = |distance: u64| {
+            if distance < slots {
+                plan.block_picks.push(back(newest, distance, slots));
             }
         };
-        pick(pivot);
+        pick(0);
         if pivot >= 1 {
-            pick(pivot - 1);
+            pick(1);
         }
         if self.shape.use_log_stride {
             let all = self.position.div_ceil(self.shape.block_size as u64);
             let mut stride = 2u64;
             while stride < all && stride <= pivot {
-                pick(pivot - stride);
+                pick(stride);
                 stride *= 2;
             }
         }
@@ -106,6 +110,15 @@ impl KvCache {
             self.pyramid.as_ref().map_or(empty, |p| p.segment(head)),
         ]
     }
+}
+
+/// The slot of the position `distance` before one whose slot is `newest`. Divisions would cost more than the rows they find.
+fn back(newest: u64, distance: u64, slots: u64) -> u32 {
+    let slot = match newest.checked_sub(distance) {
+        Some(slot) => slot,
+        None => newest + slots - if distance <= slots { distance } else { distance % slots },
+    };
+    (if slot >= slots { slot - slots } else { slot }) as u32
 }
 
 /// Positions `low..high` as at most two ranges of slots of a ring.

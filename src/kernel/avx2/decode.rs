@@ -11,7 +11,7 @@ use super::first_lanes;
 use super::rows::{F16, F32, Format, Q4, Q8};
 use super::softmax::{Softmax, exp2, exponentials, fold, most_of_query, sum_folded, sum_of_query};
 use crate::kernel::BLOCK;
-use crate::kernel::chunk::{self, Chunk, ROWS};
+use crate::kernel::chunk::{self, Chunk, ROWS, Span};
 use crate::kernel::rows::Segment;
 
 /// As the scalar function of this name. False if a score or a result is not finite.
@@ -142,11 +142,12 @@ impl Task<'_> {
                 let mut start = 0;
                 for run in chunk.runs() {
                     let fresh = done + start == 0;
+                    let span = Span { start, end: run.end, to_value: run.to_value };
                     match run.format {
-                        chunk::Format::F32 => self.accumulate::<F32, G, D>(&chunk, start, run.end, scores, fresh),
-                        chunk::Format::F16 => self.accumulate::<F16, G, D>(&chunk, start, run.end, scores, fresh),
-                        chunk::Format::Q8 => self.accumulate::<Q8, G, D>(&chunk, start, run.end, scores, fresh),
-                        chunk::Format::Q4 => self.accumulate::<Q4, G, D>(&chunk, start, run.end, scores, fresh),
+                        chunk::Format::F32 => self.accumulate::<F32, G, D>(&chunk, span, scores, fresh),
+                        chunk::Format::F16 => self.accumulate::<F16, G, D>(&chunk, span, scores, fresh),
+                        chunk::Format::Q8 => self.accumulate::<Q8, G, D>(&chunk, span, scores, fresh),
+                        chunk::Format::Q4 => self.accumulate::<Q4, G, D>(&chunk, span, scores, fresh),
                     }
                     start = run.end;
                 }
@@ -213,7 +214,7 @@ impl Task<'_> {
             // room.
             unsafe {
                 if is_raw::<F>(D) {
-                    let scale = per_row::<G>(|r| F::scale_of(*chunk.keys().add((at + r).min(end - 1))));
+                    let scale = per_row::<G>(|r| F::scale_of(chunk.key((at + r).min(end - 1))));
                     score = _mm256_mul_ps(score, scale);
                 }
                 if chunk.is_weighted() {
@@ -254,7 +255,7 @@ impl Task<'_> {
         // copy them to the stack.
         unsafe {
             std::arch::asm!("/* {0} */", inout(reg) queries, options(nomem, nostack, preserves_flags));
-            let row: [*const u8; 8] = std::array::from_fn(|r| *chunk.keys().add((at + r.min(8 / G - 1)).min(end - 1)));
+            let row: [*const u8; 8] = std::array::from_fn(|r| chunk.key((at + r.min(8 / G - 1)).min(end - 1)));
             for c in 0..d / 8 {
                 let k: [__m256; 8] = std::array::from_fn(|r| {
                     let row = row[r.min(8 / G - 1)];
@@ -283,38 +284,37 @@ impl Task<'_> {
         fold(sums)
     }
 
-    /// Adds the values of the rows `start..end`, times their weights, to the results; `fresh` begins them.
+    /// Adds the values of a span of rows, times their weights, to the results; `fresh` begins them.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn accumulate<F: Format, const G: usize, const D: usize>(
         &self,
         chunk: &Chunk<'_>,
-        start: usize,
-        end: usize,
+        span: Span,
         weights: *mut f32,
         fresh: bool,
     ) {
         let d = if D == 0 { self.head_dim } else { D };
         let mut c = 0;
-        // SAFETY: rows `start..end` are in the list, and their vectors up to d / 8 in the rows and results.
+        // SAFETY: the rows are in the list, and their vectors up to d / 8 in the rows and results.
         unsafe {
             if is_raw::<F>(D) {
-                scale_weights::<F, G>(chunk, start, end, weights);
+                scale_weights::<F, G>(chunk, span, weights);
             }
             while c + 8 / G <= d / 8 {
                 match G {
-                    4 => self.columns::<F, G, D, 2>(d, c, chunk, start, end, weights, fresh),
-                    2 => self.columns::<F, G, D, 4>(d, c, chunk, start, end, weights, fresh),
-                    _ => self.columns::<F, G, D, 8>(d, c, chunk, start, end, weights, fresh),
+                    4 => self.columns::<F, G, D, 2>(d, c, chunk, span, weights, fresh),
+                    2 => self.columns::<F, G, D, 4>(d, c, chunk, span, weights, fresh),
+                    _ => self.columns::<F, G, D, 8>(d, c, chunk, span, weights, fresh),
                 }
                 c += 8 / G;
             }
             if G == 1 && c + 4 <= d / 8 {
-                self.columns::<F, G, D, 4>(d, c, chunk, start, end, weights, fresh);
+                self.columns::<F, G, D, 4>(d, c, chunk, span, weights, fresh);
                 c += 4;
             }
             while c < d / 8 {
-                self.columns::<F, G, D, 1>(d, c, chunk, start, end, weights, fresh);
+                self.columns::<F, G, D, 1>(d, c, chunk, span, weights, fresh);
                 c += 1;
             }
             if !d.is_multiple_of(8) {
@@ -322,8 +322,8 @@ impl Task<'_> {
                 let at = |g: usize| self.out.add(g * d + 8 * c);
                 let begin = |g| if fresh { _mm256_setzero_ps() } else { _mm256_maskload_ps(at(g), mask) };
                 let mut sums: [__m256; G] = std::array::from_fn(begin);
-                for i in start..end {
-                    let v = F::load_tail(*chunk.values().add(i), c, rest);
+                for i in span.start..span.end {
+                    let v = F::load_tail(chunk.value(i, span.to_value), c, rest);
                     for (g, sum) in sums.iter_mut().enumerate() {
                         *sum = _mm256_fmadd_ps(_mm256_broadcast_ss(&*weights.add(i * G + g)), v, *sum);
                     }
@@ -344,8 +344,7 @@ impl Task<'_> {
         d: usize,
         c: usize,
         chunk: &Chunk<'_>,
-        start: usize,
-        end: usize,
+        span: Span,
         weights: *const f32,
         fresh: bool,
     ) {
@@ -359,8 +358,8 @@ impl Task<'_> {
                     }
                 }
             }
-            for i in start..end {
-                let row = *chunk.values().add(i);
+            for i in span.start..span.end {
+                let row = chunk.value(i, span.to_value);
                 let value: [__m256; C] =
                     std::array::from_fn(|v| if is_raw::<F>(D) { F::load_raw(row, c + v) } else { F::load(row, c + v) });
                 for g in 0..G {
@@ -458,17 +457,17 @@ fn per_row<const G: usize>(number: impl Fn(usize) -> f32) -> __m256 {
 /// Multiplies weights by the scales of their values.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn scale_weights<F: Format, const G: usize>(chunk: &Chunk<'_>, start: usize, end: usize, weights: *mut f32) {
-    // SAFETY: rows `start..end` are in the list and have weights.
+unsafe fn scale_weights<F: Format, const G: usize>(chunk: &Chunk<'_>, span: Span, weights: *mut f32) {
+    // SAFETY: the rows are in the list and have weights.
     unsafe {
-        let scale = |row: usize| F::scale_of(*chunk.values().add(row));
-        let mut at = start;
-        while at + 8 / G <= end {
+        let scale = |row: usize| F::scale_of(chunk.value(row, span.to_value));
+        let mut at = span.start;
+        while at + 8 / G <= span.end {
             let to = weights.add(at * G);
             _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_loadu_ps(to), per_row::<G>(|r| scale(at + r))));
             at += 8 / G;
         }
-        while at < end {
+        while at < span.end {
             for g in 0..G {
                 *weights.add(at * G + g) *= scale(at);
             }

@@ -11,7 +11,7 @@ use super::Eight;
 use super::dotprod::{self, Queries};
 use super::rows::{F16, F32, Format, Q4, Q8};
 use super::softmax::{Softmax, exp2, exponentials, over_query};
-use crate::kernel::chunk::{self, Chunk, ROWS};
+use crate::kernel::chunk::{self, Chunk, ROWS, Span};
 use crate::kernel::rows::Segment;
 
 /// As the scalar function of this name. False if a score or a result is not finite.
@@ -144,7 +144,8 @@ impl Task<'_> {
                 soft = exponentials(scores, rows * G, soft);
                 let mut start = 0;
                 for run in chunk.runs() {
-                    let (span, fresh) = (start..run.end, done + start == 0);
+                    let span = Span { start, end: run.end, to_value: run.to_value };
+                    let fresh = done + start == 0;
                     match run.format {
                         chunk::Format::F32 => self.accumulate::<F32, G, D>(&chunk, span, scores, fresh),
                         chunk::Format::F16 => self.accumulate::<F16, G, D>(&chunk, span, scores, fresh),
@@ -185,7 +186,7 @@ impl Task<'_> {
             unsafe {
                 let mut sums = [vdupq_n_f32(0.0); 16];
                 let row: [*const u8; 16] =
-                    std::array::from_fn(|r| *chunk.keys().add((at + r.min(16 / G - 1)).min(span.end - 1)));
+                    std::array::from_fn(|r| chunk.key((at + r.min(16 / G - 1)).min(span.end - 1)));
                 for c in 0..d / 8 {
                     let q: [Eight; G] = std::array::from_fn(|g| F32::load(self.queries.add(g * d).cast(), c));
                     for r in 0..16 / G {
@@ -231,7 +232,7 @@ impl Task<'_> {
         while at < span.end {
             // SAFETY: as in `score`; this is called where the core has the instruction and the shape fits.
             unsafe {
-                let row = |r: usize| *chunk.keys().add((at + r).min(span.end - 1));
+                let row = |r: usize| chunk.key((at + r).min(span.end - 1));
                 let mut numbers = [0.0f32; 16];
                 for four in 0..4 / G {
                     let rows = std::array::from_fn(|r| row(4 * four + r));
@@ -283,7 +284,7 @@ impl Task<'_> {
     unsafe fn accumulate<F: Format, const G: usize, const D: usize>(
         &self,
         chunk: &Chunk<'_>,
-        span: std::ops::Range<usize>,
+        span: Span,
         weights: *const f32,
         fresh: bool,
     ) {
@@ -292,11 +293,11 @@ impl Task<'_> {
         // SAFETY: rows of the span are in the list, and their eights up to d / 8 in the rows and results.
         unsafe {
             while c + 2 <= d / 8 {
-                self.columns::<F, G, 2>(d, c, chunk, span.clone(), weights, fresh);
+                self.columns::<F, G, 2>(d, c, chunk, span, weights, fresh);
                 c += 2;
             }
             if c < d / 8 {
-                self.columns::<F, G, 1>(d, c, chunk, span.clone(), weights, fresh);
+                self.columns::<F, G, 1>(d, c, chunk, span, weights, fresh);
                 c += 1;
             }
             let rest = d % 8;
@@ -308,8 +309,8 @@ impl Task<'_> {
                         std::ptr::copy_nonoverlapping(out, sums.as_mut_ptr(), rest);
                     }
                     let mut sum: Eight = F32::load(sums.as_ptr().cast(), 0);
-                    for i in span.clone() {
-                        let v = F::load_tail(*chunk.values().add(i), c, rest);
+                    for i in span.start..span.end {
+                        let v = F::load_tail(chunk.value(i, span.to_value), c, rest);
                         let weight = *weights.add(i * G + g);
                         sum = [vfmaq_n_f32(sum[0], v[0], weight), vfmaq_n_f32(sum[1], v[1], weight)];
                     }
@@ -329,7 +330,7 @@ impl Task<'_> {
         d: usize,
         c: usize,
         chunk: &Chunk<'_>,
-        span: std::ops::Range<usize>,
+        span: Span,
         weights: *const f32,
         fresh: bool,
     ) {
@@ -343,8 +344,8 @@ impl Task<'_> {
                     }
                 }
             }
-            for i in span {
-                let row = *chunk.values().add(i);
+            for i in span.start..span.end {
+                let row = chunk.value(i, span.to_value);
                 let value: [Eight; C] = std::array::from_fn(|v| F::load(row, c + v));
                 for (g, sums) in sums.iter_mut().enumerate() {
                     let weight = *weights.add(i * G + g);
