@@ -25,9 +25,12 @@ impl Heavy {
             let free = |p: u64| p < least;
             let candidates = (0..self.used).filter(|s| free(self.positions[*s]));
             let victim = candidates.min_by(|a, b| {
-                // A global token has a row of its own outside: its slot is the first to give.
-                let key =
-                    |s: usize| (globals.binary_search(&self.positions[s]).is_err(), self.mass[s], self.positions[s]);
+                // A global token has a row of its own outside: its slot is the first to give. They go in their order, since
+                // the rows outside are told by how many of them are attended.
+                let key = |s: usize| match globals.binary_search(&self.positions[s]) {
+                    Ok(_) => (false, 0.0, self.positions[s]),
+                    Err(_) => (true, self.mass[s], self.positions[s]),
+                };
                 let (x, y) = (key(*a), key(*b));
                 x.0.cmp(&y.0).then(x.1.total_cmp(&y.1)).then(x.2.cmp(&y.2))
             });

@@ -52,9 +52,11 @@ impl KvCache {
         let store = self.store.as_ref().map(|s| (s.slots() as u64, i % s.slots() as u64));
         // The first strides end in the window.
         let mut stride = (i.saturating_sub(low) + 1).next_power_of_two();
+        let last_global = self.shape.globals.last().copied();
+        let is_global = |j: u64| last_global.is_some_and(|g| j <= g) && self.shape.globals.binary_search(&j).is_ok();
         while stride < self.position && stride <= i {
             let j = i - stride;
-            if j < low && j >= self.start && self.shape.globals.binary_search(&j).is_err() {
+            if j < low && j >= self.start && !is_global(j) {
                 match store {
                     Some((slots, newest)) if j < boundary => plan.store_picks.push(back(newest, stride, slots)),
                     _ => plan.tail_picks.push(back(newest, stride, tail)),
