@@ -79,8 +79,8 @@ proptest! {
             if held.len() == capacity {
                 let global = |j: usize| c.global_tokens.contains(&j);
                 let free = held.iter().enumerate().filter(|(_, (j, _))| j + window < i);
-                // Globals have rows of their own, so their places are the first to go.
-                let key = |(_, (j, mass)): &(usize, &(usize, f64))| (!global(*j), *mass, *j);
+                // Globals have rows of their own, so their places are the first to go, in order.
+                let key = |(_, (j, mass)): &(usize, &(usize, f64))| (!global(*j), if global(*j) { 0.0 } else { *mass }, *j);
                 let victim = free.min_by(|a, b| key(a).partial_cmp(&key(b)).unwrap()).unwrap();
                 let (slot, position) = (victim.0, victim.1.0);
                 held.remove(slot);
