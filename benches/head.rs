@@ -1,5 +1,6 @@
 //! The temporal head against public crates: one table of ratios, goal by goal.
 //!
+//!     cargo bench --bench head --features peers                   all of them; without the feature those without large crates
 //!     cargo bench --bench head                                    peers at default flags, ours chooses its kernel at run time
 //!     RUSTFLAGS=-Ctarget-cpu=native cargo bench --bench head      the same, everything built for this machine
 //!
@@ -9,6 +10,7 @@
 //! one thread.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::type_complexity)]
 
+#[cfg(feature = "peers")]
 #[path = "head/dense.rs"]
 mod dense;
 #[path = "head/measure.rs"]
@@ -40,9 +42,13 @@ fn main() {
     memory::allocations(effort);
     memory::full_append(effort);
     sparse::prefill(effort);
+    #[cfg(feature = "peers")]
     dense::two_tier(effort);
     memory::bytes(effort);
+    #[cfg(feature = "peers")]
     dense::multi_query(effort);
+    #[cfg(not(feature = "peers"))]
+    println!("G8, G10 compare with ruvllm and Candle: cargo bench --bench head --features peers");
     println!();
     patterns::table(effort);
     println!();
