@@ -97,7 +97,10 @@ impl Drop for Process {
 
 fn get(port: u16, path: &str) -> String {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // "online" is said over MQTT, which starts beside HTTP: its port may come a moment later.
+    let connect = || std::net::TcpStream::connect(("127.0.0.1", port));
+    let mut tries = (0..100).map(|_| connect().inspect_err(|_| std::thread::sleep(Duration::from_millis(50))));
+    let mut stream = tries.find_map(Result::ok).expect("the HTTP port opens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
