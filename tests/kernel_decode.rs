@@ -15,6 +15,10 @@ const EXACT: f64 = 2e-6;
 /// number, averaged over the numbers of a row.
 const ROUNDED_QUERY: f64 = 1e-2;
 
+/// The same where scores of rows of half precision are made with arithmetic of half precision (`neon+fp16`): queries
+/// rounded to 11 bits, and sums of four products.
+const HALF_SUMS: f64 = 1e-3;
+
 /// Kernels of this machine.
 fn kernels() -> Vec<&'static Kernel> {
     [KernelKind::Scalar, KernelKind::Avx2, KernelKind::Neon]
@@ -162,8 +166,15 @@ fn check(seed: u64, group: usize, d: usize, shape: &[(usize, usize, usize, usize
     let (want, want_weights) = naive(queries, d, &segments, scale);
     let exact = tolerance;
     for kernel in kernels() {
-        let rounds = kernel.features().contains("dotprod") && shape.iter().any(|s| s.0 == 2 && s.1 > 0);
-        let tolerance = if rounds { exact + ROUNDED_QUERY * f64::from(query_size) } else { exact };
+        let has = |feature: &str, kind| {
+            kernel.features().split('+').any(|f| f == feature) && shape.iter().any(|s| s.0 == kind && s.1 > 0)
+        };
+        let rounded = match (has("dotprod", 2), has("fp16", 1)) {
+            (true, _) => ROUNDED_QUERY,
+            (false, true) => HALF_SUMS,
+            (false, false) => 0.0,
+        };
+        let tolerance = exact + rounded * f64::from(query_size);
         let mut out = vec![f32::NAN; offset + group * d];
         let out = &mut out[offset..];
         kernel.sparse_decode(queries, d, &segments, scale, out, None).unwrap();

@@ -75,12 +75,12 @@ struct Functions {
 
 /// The table of a module that has all of the functions.
 macro_rules! kernel {
-    ($kind:ident, $features:literal, $module:ident, $decode:ident) => {
+    ($kind:ident, $features:literal, $module:ident, $decode:expr) => {
         Kernel {
             kind: KernelKind::$kind,
             features: $features,
             functions: Functions {
-                sparse_decode: $module::$decode,
+                sparse_decode: $decode,
                 dot: $module::dot,
                 dot_q8: $module::dot_q8,
                 dot_q4: $module::dot_q4,
@@ -95,13 +95,17 @@ macro_rules! kernel {
     };
 }
 
-static SCALAR: Kernel = kernel!(Scalar, "scalar", scalar, sparse_decode);
+static SCALAR: Kernel = kernel!(Scalar, "scalar", scalar, scalar::sparse_decode);
 #[cfg(target_arch = "x86_64")]
-static AVX2: Kernel = kernel!(Avx2, "avx2+fma+f16c", avx2, sparse_decode);
+static AVX2: Kernel = kernel!(Avx2, "avx2+fma+f16c", avx2, avx2::sparse_decode);
+/// By the set of features.
 #[cfg(target_arch = "aarch64")]
-static NEON: Kernel = kernel!(Neon, "neon", neon, sparse_decode);
-#[cfg(target_arch = "aarch64")]
-static NEON_DOTPROD: Kernel = kernel!(Neon, "neon+dotprod", neon, sparse_decode_dotprod);
+static NEON: [Kernel; 4] = [
+    kernel!(Neon, "neon", neon, neon::sparse_decode::<0>),
+    kernel!(Neon, "neon+dotprod", neon, neon::sparse_decode::<{ neon::DOTPROD }>),
+    kernel!(Neon, "neon+fp16", neon, neon::sparse_decode::<{ neon::FP16 }>),
+    kernel!(Neon, "neon+dotprod+fp16", neon, neon::sparse_decode::<{ neon::DOTPROD | neon::FP16 }>),
+];
 
 static GLOBAL: OnceLock<&'static Kernel> = OnceLock::new();
 
@@ -110,7 +114,7 @@ fn available() -> impl Iterator<Item = &'static Kernel> {
     #[cfg(target_arch = "x86_64")]
     let vector = avx2::is_supported().then_some(&AVX2);
     #[cfg(target_arch = "aarch64")]
-    let vector = Some(if neon::has_dotprod() { &NEON_DOTPROD } else { &NEON });
+    let vector = Some(&NEON[usize::from(neon::features())]);
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let vector = None;
     vector.into_iter().chain([&SCALAR])
@@ -141,7 +145,8 @@ impl Kernel {
         if now.kind == kernel.kind { Ok(now) } else { Err(KernelError::Chosen { kind: kernel.kind, now: now.kind }) }
     }
 
-    /// What the code uses of this processor, for the log: `avx2+fma+f16c`, `neon+dotprod`, `neon`, `scalar`.
+    /// What the code uses of this processor, for the log: `avx2+fma+f16c`, `scalar`, or `neon` with `+dotprod` and `+fp16`
+    /// where the core has them.
     pub fn features(&self) -> String {
         self.features.to_owned()
     }

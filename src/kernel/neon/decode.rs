@@ -7,46 +7,18 @@ use std::arch::aarch64::*;
 use std::f32::consts::LOG2_E;
 use std::mem::MaybeUninit;
 
-use super::Eight;
-use super::dotprod::{self, Queries};
 use super::rows::{F16, F32, Format, Q4, Q8};
 use super::softmax::{Softmax, exp2, exponentials, over_query};
+use super::{DOTPROD, Eight, FP16, dotprod, half};
 use crate::kernel::chunk::{self, Chunk, ROWS, Span};
 use crate::kernel::rows::Segment;
 
-/// As the scalar function of this name. False if a score or a result is not finite.
+/// As the scalar function of this name. False if a score or a result is not finite. `FEATURES` tells what may be used of
+/// the core beside its baseline: [`DOTPROD`] for scores of 8-bit rows, [`FP16`] for those of half precision.
 ///
 /// # Safety
-/// Shapes must have been checked.
-pub(in crate::kernel) unsafe fn sparse_decode(
-    queries: &[f32],
-    head_dim: usize,
-    segments: &[Segment<'_>],
-    scale: f32,
-    out: &mut [f32],
-    weights: Option<&mut [f32]>,
-) -> bool {
-    // SAFETY: the caller's word.
-    unsafe { all::<false>(queries, head_dim, segments, scale, out, weights) }
-}
-
-/// The same with the 8-bit dot product for scores of 8-bit rows.
-///
-/// # Safety
-/// Needs `dotprod`; shapes must have been checked.
-pub(in crate::kernel) unsafe fn sparse_decode_dotprod(
-    queries: &[f32],
-    head_dim: usize,
-    segments: &[Segment<'_>],
-    scale: f32,
-    out: &mut [f32],
-    weights: Option<&mut [f32]>,
-) -> bool {
-    // SAFETY: the caller's word.
-    unsafe { all::<true>(queries, head_dim, segments, scale, out, weights) }
-}
-
-unsafe fn all<const DOTPROD: bool>(
+/// Needs these features; shapes must have been checked.
+pub(in crate::kernel) unsafe fn sparse_decode<const FEATURES: u8>(
     queries: &[f32],
     head_dim: usize,
     segments: &[Segment<'_>],
@@ -72,10 +44,10 @@ unsafe fn all<const DOTPROD: bool>(
                 scale: scale * LOG2_E,
             };
             first += match (group - first, head_dim) {
-                (4.., 32) => task.run::<4, 32, DOTPROD>(&mut finite),
-                (4.., _) => task.run::<4, 0, DOTPROD>(&mut finite),
-                (2.., _) => task.run::<2, 0, DOTPROD>(&mut finite),
-                _ => task.run::<1, 0, DOTPROD>(&mut finite),
+                (4.., 32) => task.run::<4, 32, FEATURES>(&mut finite),
+                (4.., _) => task.run::<4, 0, FEATURES>(&mut finite),
+                (2.., _) => task.run::<2, 0, FEATURES>(&mut finite),
+                _ => task.run::<1, 0, FEATURES>(&mut finite),
             };
         }
     }
@@ -83,27 +55,28 @@ unsafe fn all<const DOTPROD: bool>(
 }
 
 /// What is asked, for some of the queries.
-struct Task<'a> {
-    queries: *const f32,
+pub(super) struct Task<'a> {
+    pub(super) queries: *const f32,
     out: *mut f32,
     /// Where the weight of the first row and query goes, or null; `group` further is the next row.
     weights: *mut f32,
     group: usize,
-    head_dim: usize,
+    pub(super) head_dim: usize,
     segments: &'a [Segment<'a>],
     /// In units of log 2.
-    scale: f32,
+    pub(super) scale: f32,
 }
 
 type Scores = [MaybeUninit<f32>; ROWS * 4 + 16];
 
 impl Task<'_> {
     /// Attention of G queries; D is the head dimension, or 0 if it is not known here. Gives G.
-    unsafe fn run<const G: usize, const D: usize, const DOTPROD: bool>(&self, finite: &mut bool) -> usize {
+    unsafe fn run<const G: usize, const D: usize, const FEATURES: u8>(&self, finite: &mut bool) -> usize {
         let mut chunk = Chunk::new(self.segments);
         let mut scores: Scores = [const { MaybeUninit::uninit() }; ROWS * 4 + 16];
         let scores: *mut f32 = scores.as_mut_ptr().cast();
-        let mut rounded: Option<Queries<G>> = None;
+        let mut in_bytes: Option<dotprod::Queries<G>> = None;
+        let mut in_halves: Option<Option<half::Queries<G>>> = None;
         let mut done = 0;
         // SAFETY (this function): the scores hold ROWS * G numbers and 16 more; the chunk has at most ROWS rows, each as
         // long as the head; pointers to queries, results and weights are the caller's word.
@@ -121,9 +94,18 @@ impl Task<'_> {
                     let span = start..run.end;
                     soft.most = match run.format {
                         chunk::Format::F32 => self.score::<F32, G, D>(&chunk, span, scores, soft.most),
+                        chunk::Format::F16 if FEATURES & FP16 != 0 && half::fits(self.head_dim) => {
+                            let queries =
+                                in_halves.get_or_insert_with(|| half::Queries::new(self.queries, self.head_dim));
+                            match queries {
+                                Some(queries) => self.score_f16::<G, D>(&chunk, queries, span, scores, soft.most),
+                                None => self.score::<F16, G, D>(&chunk, span, scores, soft.most),
+                            }
+                        }
                         chunk::Format::F16 => self.score::<F16, G, D>(&chunk, span, scores, soft.most),
-                        chunk::Format::Q8 if DOTPROD && dotprod::fits(self.head_dim) => {
-                            let queries = rounded.get_or_insert_with(|| Queries::new(self.queries, self.head_dim));
+                        chunk::Format::Q8 if FEATURES & DOTPROD != 0 && dotprod::fits(self.head_dim) => {
+                            let queries =
+                                in_bytes.get_or_insert_with(|| dotprod::Queries::new(self.queries, self.head_dim));
                             self.score_q8(&chunk, queries, span, scores, soft.most)
                         }
                         chunk::Format::Q8 => self.score::<Q8, G, D>(&chunk, span, scores, soft.most),
@@ -168,115 +150,6 @@ impl Task<'_> {
             *finite &= vaddvq_f32(soft.all).is_finite() && results.is_finite();
         }
         G
-    }
-
-    /// Scores of the rows of a span of the chunk, in units of log 2; gives the maximum by lane.
-    #[inline(always)]
-    unsafe fn score<F: Format, const G: usize, const D: usize>(
-        &self,
-        chunk: &Chunk<'_>,
-        span: std::ops::Range<usize>,
-        scores: *mut f32,
-        mut most: float32x4_t,
-    ) -> float32x4_t {
-        let d = if D == 0 { self.head_dim } else { D };
-        let mut at = span.start;
-        while at < span.end {
-            // SAFETY: row numbers are kept below the end; loads stay below the head dimension.
-            unsafe {
-                let mut sums = [vdupq_n_f32(0.0); 16];
-                let row: [*const u8; 16] =
-                    std::array::from_fn(|r| chunk.key((at + r.min(16 / G - 1)).min(span.end - 1)));
-                for c in 0..d / 8 {
-                    let q: [Eight; G] = std::array::from_fn(|g| F32::load(self.queries.add(g * d).cast(), c));
-                    for r in 0..16 / G {
-                        let k = F::load(row[r], c);
-                        for g in 0..G {
-                            sums[r * G + g] = vfmaq_f32(vfmaq_f32(sums[r * G + g], k[0], q[g][0]), k[1], q[g][1]);
-                        }
-                    }
-                }
-                if !d.is_multiple_of(8) {
-                    let (c, rest) = (d / 8, d % 8);
-                    let q: [Eight; G] =
-                        std::array::from_fn(|g| F32::load_tail(self.queries.add(g * d).cast(), c, rest));
-                    for r in 0..16 / G {
-                        let k = F::load_tail(row[r], c, rest);
-                        for g in 0..G {
-                            sums[r * G + g] = vfmaq_f32(vfmaq_f32(sums[r * G + g], k[0], q[g][0]), k[1], q[g][1]);
-                        }
-                    }
-                }
-                let sums: [float32x4_t; 4] = std::array::from_fn(|i| {
-                    let v = &sums[4 * i..];
-                    vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]))
-                });
-                most = self.put::<G>(sums, chunk, at, span.end, scores, most);
-            }
-            at += 16 / G;
-        }
-        most
-    }
-
-    /// As `score`, with rounded queries.
-    #[inline(always)]
-    unsafe fn score_q8<const G: usize>(
-        &self,
-        chunk: &Chunk<'_>,
-        queries: &Queries<G>,
-        span: std::ops::Range<usize>,
-        scores: *mut f32,
-        mut most: float32x4_t,
-    ) -> float32x4_t {
-        let mut at = span.start;
-        while at < span.end {
-            // SAFETY: as in `score`; this is called where the core has the instruction and the shape fits.
-            unsafe {
-                let row = |r: usize| chunk.key((at + r).min(span.end - 1));
-                let mut numbers = [0.0f32; 16];
-                for four in 0..4 / G {
-                    let rows = std::array::from_fn(|r| row(4 * four + r));
-                    let sums = queries.multiply(rows, self.head_dim / super::super::BLOCK);
-                    let mut lanes = [0.0f32; 4];
-                    for (r, sum) in sums.into_iter().enumerate() {
-                        vst1q_f32(lanes.as_mut_ptr(), sum);
-                        numbers[(4 * four + r) * G..][..G].copy_from_slice(&lanes[..G]);
-                    }
-                }
-                let sums = std::array::from_fn(|i| vld1q_f32(numbers.as_ptr().add(4 * i)));
-                most = self.put::<G>(sums, chunk, at, span.end, scores, most);
-            }
-            at += 16 / G;
-        }
-        most
-    }
-
-    /// Scales sixteen products, adds log weights and writes them; those beyond `end` repeat the last row, so they do not
-    /// change the maximum.
-    #[inline(always)]
-    unsafe fn put<const G: usize>(
-        &self,
-        sums: [float32x4_t; 4],
-        chunk: &Chunk<'_>,
-        at: usize,
-        end: usize,
-        scores: *mut f32,
-        mut most: float32x4_t,
-    ) -> float32x4_t {
-        // SAFETY: row numbers are kept below the end; the last scores may reach 16 numbers too far, where there is room.
-        unsafe {
-            for (i, sum) in sums.into_iter().enumerate() {
-                let mut score = vmulq_n_f32(sum, self.scale);
-                if chunk.is_weighted() {
-                    let w: [f32; 4] =
-                        std::array::from_fn(|l| *chunk.log_weights().add((at + (4 * i + l) / G).min(end - 1)));
-                    score = vaddq_f32(score, vld1q_f32(w.as_ptr()));
-                }
-                most = vmaxq_f32(most, score);
-                vst1q_f32(scores.add(at * G + 4 * i), score);
-            }
-        }
-        most
     }
 
     /// Adds the values of a span of rows, times their weights, to the results; `fresh` begins them.
